@@ -25,6 +25,7 @@ _TEXT_WIDTH = 78
 _TIED = "\N{NO-BREAK SPACE}"
 _LEAST_P = 0.001
 _LONG = 1e5  # numbers from here on are said with a power of ten
+_PLAIN = (1e4, 1e7)  # numbers of these sizes are said without one, where digits are counted
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|"})
 _LATEX = str.maketrans(
@@ -264,4 +265,6 @@ def number_text(value: float, form: str) -> str:
     form = ".3f" if form == "p" else form
     if form == ".3f" and _LONG <= abs(value) < math.inf:
         form = ".2g"
+    if form.endswith("g") and _PLAIN[0] <= abs(rounded := float(format(value, form))) < _PLAIN[1]:
+        value, form = rounded, ",.0f"  # 42,330
     return "" if math.isnan(value) else format(value, form).replace("-", "\u2212").replace("inf", "\u221e")

@@ -39,7 +39,7 @@ from commingle.shared.values import MISSING, Cells, as_numbers, as_text, is_numb
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _SAYING = "--encoding, --separator, --decimal, --lines-per-record"
-_NOT_A_VALUE = (*MISSING, "?", "n/a", "NaN", "nan")
+_NOT_A_VALUE = (*MISSING, "?", "NaN", "nan")
 _TYPES_OF_TEXT = (pa.float64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
 
 

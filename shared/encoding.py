@@ -6,7 +6,9 @@ refuse cells asks for that (`encode_conforming`): errors name a column and a cou
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from operator import add
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,29 +41,64 @@ from commingle.shared.values import Cells, not_numbers, numbers_in, places_in, p
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedAttribute:
-    """One attribute of m rows. The counts are functions of the cells: for whom the rows belong to, and nobody else.
+class CellCounts:
+    """How many cells are not as their attribute has them: for whom the rows belong to, and nobody else.
 
     Attributes:
-        exact: m x width values in [-1, 1], before they are rounded.
-        gaps: (m,) which cells have no value: missing, unreadable or NaN.
         clipped: finite values outside the public bounds.
         missing: empty cells.
         not_finite: NaN and infinities.
         unreadable: text in a number, levels that the schema does not have, cells that are neither number nor text.
     """
 
-    exact: NDArray[np.float64] = field(repr=False)
-    gaps: NDArray[np.bool_] = field(repr=False)
     clipped: int = 0
     missing: int = 0
     not_finite: int = 0
     unreadable: int = 0
 
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(add, astuple(self), astuple(other)))
+
+    @property
+    def without_value(self) -> int:
+        """Infinities are among them, though encoded they are a bound."""
+        return self.missing + self.not_finite + self.unreadable
+
+
+HUNDREDTHS = 100
+_MOST_OF = 0.999  # of the values: one in a thousand may be a slip
+
+
+def hundredths_filled(places: NDArray[np.int64]) -> int:
+    """The fewest neighbouring hundredths of the bounds that hold all but one in 1,000 values; 0 without values."""
+    before = np.concatenate([[0], np.cumsum(places)])
+    ends = np.searchsorted(before, before[:-1] + np.ceil(_MOST_OF * before[-1]))
+    return int((ends - np.arange(len(places)))[ends < len(before)].min()) if before[-1] else 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAttribute:
+    """One attribute of m rows.
+
+    Attributes:
+        exact: m x width values in [-1, 1], before they are rounded.
+        gaps: (m,) which cells have no value: missing, unreadable or NaN.
+        counts: functions of the cells.
+    """
+
+    exact: NDArray[np.float64] = field(repr=False)
+    gaps: NDArray[np.bool_] = field(repr=False)
+    counts: CellCounts = CellCounts()
+
     @property
     def columns(self) -> NDArray[np.int64]:
         """M x width integers."""
         return quantise(self.exact)
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """(100,) how many values of a number are in each hundredth of its bounds."""
+        return np.histogram(self.exact[~self.gaps, 0], HUNDREDTHS, (-1.0, 1.0))[0]
 
 
 def encode_attribute(attribute: Attribute, *cells: Cells) -> EncodedAttribute:
@@ -79,10 +116,7 @@ def encode_attribute(attribute: Attribute, *cells: Cells) -> EncodedAttribute:
         return EncodedAttribute(
             exact=q / SCALE,
             gaps=np.logical_or.reduce([part.gaps for part in parts]),
-            clipped=sum(part.clipped for part in parts),
-            missing=sum(part.missing for part in parts),
-            not_finite=sum(part.not_finite for part in parts),
-            unreadable=sum(part.unreadable for part in parts),
+            counts=sum((part.counts for part in parts), CellCounts()),
         )
     plain = plain_cells(*cells)
     if isinstance(attribute, NumericAttribute):
@@ -109,28 +143,36 @@ def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -
         for part, own in zip(registered, cells, strict=True):
             encode_conforming(part, own, gaps=gaps)
         return encode_attribute(attribute, *cells)
-    encoded, name = encode_attribute(attribute, *cells), attribute.name
-    if encoded.missing and not gaps and attribute.missing == "error":
-        raise DataError(
-            f"column {name}: {counted(encoded.missing, 'missing value')}",
+    encoded = encode_attribute(attribute, *cells)
+    if (refusal := refusal_of(attribute, encoded.counts, gaps=gaps)) is not None:
+        raise refusal
+    return encoded
+
+
+def refusal_of(attribute: Attribute, counts: CellCounts, *, gaps: bool = False) -> DataError | None:
+    """What `encode_conforming` raises of a registered attribute with such cells."""
+    name = attribute.name
+    if counts.missing and not gaps and attribute.missing == "error":
+        return DataError(
+            f"column {name}: {counted(counts.missing, 'missing value')}",
             remedy='Complete them, leave the rows out, or allow them in the schema: "missing": "indicator", or '
             '"midpoint" (numeric and binary attributes).',
         )
-    if encoded.unreadable and isinstance(attribute, NumericAttribute):
-        raise not_numbers(name, encoded.unreadable)
-    if encoded.unreadable and not isinstance(attribute, NumericAttribute):
-        raise DataError(
-            f"column {name}: {counted(encoded.unreadable, 'value is', 'values are')} not among the levels "
+    if counts.unreadable and isinstance(attribute, NumericAttribute):
+        return not_numbers(name, counts.unreadable)
+    if counts.unreadable and not isinstance(attribute, NumericAttribute):
+        return DataError(
+            f"column {name}: {counted(counts.unreadable, 'value is', 'values are')} not among the levels "
             f"{', '.join(attribute.levels)}",
             remedy="Correct the values, add the levels to the schema, or name each text that the column holds in "
             f"--derive '{name} = recode({name}, OLD=NEW, ...)'.",
         )
-    if encoded.not_finite:
-        raise DataError(
-            f"column {name}: {counted(encoded.not_finite, 'value is', 'values are')} NaN or infinite",
+    if counts.not_finite:
+        return DataError(
+            f"column {name}: {counted(counts.not_finite, 'value is', 'values are')} NaN or infinite",
             remedy="Store missing values as empty cells and correct the rest.",
         )
-    return encoded
+    return None
 
 
 def narrowed(known: NumericAttribute, asked: NumericAttribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -268,7 +310,7 @@ def _encode_levels(attribute: BinaryAttribute | CategoricalAttribute, plain: Cel
     else:
         exact = np.array([-1.0, 1.0, 0.0])[codes][:, None]  # -1, what is no level, is the last
     unreadable = found.null_count - plain.null_count
-    return EncodedAttribute(exact, codes < 0, missing=plain.null_count, unreadable=unreadable)
+    return EncodedAttribute(exact, codes < 0, CellCounts(missing=plain.null_count, unreadable=unreadable))
 
 
 def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribute:
@@ -281,8 +323,10 @@ def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribu
     return EncodedAttribute(
         np.where(nowhere, 0.0, encoded)[:, None],
         nowhere,
-        clipped=int(np.count_nonzero(outside)) - infinite,
-        missing=plain.null_count,
-        not_finite=infinite + int(np.count_nonzero(nowhere)) - found.null_count,
-        unreadable=found.null_count - plain.null_count,
+        CellCounts(
+            clipped=int(np.count_nonzero(outside)) - infinite,
+            missing=plain.null_count,
+            not_finite=infinite + int(np.count_nonzero(nowhere)) - found.null_count,
+            unreadable=found.null_count - plain.null_count,
+        ),
     )

@@ -20,7 +20,7 @@ from commingle.shared.text import counted
 Cells: TypeAlias = "pa.Array[Any]"
 """One column of some rows, of whatever type the source has."""
 
-MISSING = ("", "NA", "N/A", "null", "NULL")
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "null", "NULL")
 """How a file without types spells a missing value."""
 
 LONGEST_CELL = 1 << 20

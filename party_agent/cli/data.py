@@ -16,9 +16,10 @@ from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
-from commingle.party_agent.wire.answers import DatasetView, id_words
+from commingle.party_agent.wire.answers import DatasetView
+from commingle.party_agent.wire.owner_words import id_words
 from commingle.shared.documents.model import encode
-from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
+from commingle.shared.documents.schema import Attribute, parse_attributes
 from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
 from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads, together
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
@@ -188,16 +189,8 @@ def say_found(console: Console, found: DatasetView) -> None:
         )
     if words := id_words(found.id_forms or (), found.id_rules or EXACT):
         console.print(f"  {words}.")
-    for attribute, count in (found.clipped or {}).items():
-        if count:
-            doubt = ": are the bounds in the unit of the table?" if 2 * count > (found.n or 0) else ""
-            said = counted(
-                count, "value was outside the bounds and is clipped", "values were outside the bounds and are clipped"
-            )
-            console.print(f"  {attribute}: {said}{doubt}")
-    for one in found.attributes:
-        if words := words_for_missing(one, (found.missing or {}).get(one.name)):
-            console.print(f"  {words}")
+    for words in found.cell_words:
+        console.print(f"  {words}")
 
 
 def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:

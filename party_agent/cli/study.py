@@ -154,7 +154,8 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     write_durably(out, made.model_dump_json(indent=1).encode() + b"\n", mode=0o644)
     value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
     square = square_words(terms_of(made), assumptions_of(made))
-    emit(value, text=lambda console: _show_new(console, out, made, spec, square))
+    said = (*_refused_by_default(spec), *outlook_of(spec)[:3], *bent_words(spec.terms), *filter(None, [square]))
+    emit(value, text=lambda console: _show_new(console, out, made, said))
 
 
 @study.command(
@@ -228,6 +229,13 @@ class _Answer:
 def _answer(spec: ReleaseSpec, name: str, policy: Policy | None) -> _Answer:
     party, rules = spec.party(name), policy or Policy()
     return _Answer(name, policy is not None, rules, examine_terms(spec, party, plan_block(spec, party), rules))
+
+
+def _refused_by_default(spec: ReleaseSpec) -> list[str]:
+    """What the default policy says against a study, and what to type, each once."""
+    answers = [_answer(spec, party.name, None) for party in spec.parties]
+    said = (f"{one.message}. Type {each.mend(one)}." for each in answers for one in each.findings)
+    return [f"The default policy would refuse it: {one}" for one in dict.fromkeys(said)]
 
 
 def _shares(members: Sequence[str]) -> Mapping[str, Share]:
@@ -426,7 +434,7 @@ def _list(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec, square: str | None) -> None:
+def _show_new(console: Console, out: Path, made: Study, said: Sequence[str]) -> None:
     console.print(f"{out}: {made.mechanism}, epsilon {made.epsilon:g}, delta {made.delta:g}, n = {made.n:,}")
     for party in made.parties:
         console.print(f"  asks {party.name} for {', '.join(a.name for a in party.attributes)} of {party.dataset}")
@@ -434,7 +442,7 @@ def _show_new(console: Console, out: Path, made: Study, spec: ReleaseSpec, squar
             console.print(f"  {whom}")
     if made.target is None:
         console.print("  names no target: forecasts are about the middle one of all columns")
-    for sentence in filter(None, (*outlook_of(spec)[:3], *bent_words(spec.terms), square)):
+    for sentence in said:
         console.print(f"  {sentence}")
     console.print(f"Check it: commingle study check {out}")
     console.print(

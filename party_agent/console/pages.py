@@ -136,7 +136,7 @@ def who_asks(proposal: ProposalView, home: Home, status: StatusView) -> str:
         return f"{status.name}: this member itself"
     for one in status.consortia:
         if key == one.fingerprint:
-            return f"the coordinator of the consortium {one.name}"
+            return "the coordinator operator" + (f" of {one.name}" if len(status.consortia) > 1 else "")
         pins = home.consortium(one.name).pins()
         if found := [name for name, pinned in pins.items() if pinned == key]:
             return f"{found[0]}, a pinned member"

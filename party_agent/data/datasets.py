@@ -19,13 +19,14 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
-from commingle.party_agent.private.derived import Derived, DerivingReader, explaining
+from commingle.party_agent.private.derived import Derived
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.pieces import Piece
 from commingle.party_agent.private.snapshot import Snapshot, snapshot_digest, with_subjects, write_snapshot
 from commingle.party_agent.private.sources import PushedSource, Source, SourceTable, open_table, remedying
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.party_agent.wire.answers import DatasetView, id_words
+from commingle.party_agent.wire.answers import DatasetView
+from commingle.party_agent.wire.owner_words import id_words, words_for_wide
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, as_registered, words_for_missing
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey, forms_of
@@ -89,6 +90,8 @@ class Dataset(DatasetRequest):
         n: people; 0 until its rows have been read.
         ids_changed: ids that their rule writes otherwise than the table.
         id_forms: how ids are written by their rule, in words.
+        filled: by number, the fewest neighbouring hundredths of its bounds that hold all but one in 1,000 values;
+            not of one that is mostly clipped.
         snapshot: digest of the one that releases are made of; left out until its rows have been read.
         read: when.
         upload: whose rows these are, where they were pushed.
@@ -100,6 +103,7 @@ class Dataset(DatasetRequest):
     id_forms: tuple[str, ...] = ()
     clipped: dict[str, Count] = Field(default_factory=dict)
     missing: dict[str, Count] = Field(default_factory=dict)
+    filled: dict[str, Count] = Field(default_factory=dict)
     snapshot: Annotated[Digest | None, LEFT_OUT] = None
     read: Annotated[AwareDatetime | None, LEFT_OUT] = None
     upload: str = ""
@@ -118,9 +122,14 @@ class Dataset(DatasetRequest):
         found = {a.name: words_for_missing(a, self.missing.get(a.name, 0)) for a in self.attributes}
         return [words for name in names if (words := found.get(name)) is not None]
 
+    def wide_words(self, names: Iterable[str]) -> list[str]:
+        """Which of these numbers have bounds much wider than their values, in sentences: for the operator."""
+        found = {a.name: words_for_wide(a, self.filled.get(a.name, 0)) for a in self.attributes}
+        return [words for name in names if (words := found.get(name)) is not None]
+
     def view(self, *, counts: bool) -> DatasetView:
         """What the member's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
-        of_rows = {"n", "ids_changed", "id_forms", "clipped", "missing", "read"} if counts else set()
+        of_rows = {"n", "ids_changed", "id_forms", "clipped", "missing", "filled", "read"} if counts else set()
         shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
         made = tuple(map(str, self.derived)) or None
         where, unit = _where(self.source), self.unit
@@ -251,9 +260,8 @@ class Datasets:
         upload: str = "",
         progress: Progress = lambda _: None,
     ) -> Dataset:
-        if declared.derived:
-            table = replace(table, partitions=[DerivingReader(one, declared.derived) for one in table.partitions])
-        with self._one_at_a_time, remedying(declared.source), explaining(declared.derived):
+        table = replace(table, derived=declared.derived)
+        with self._one_at_a_time, remedying(declared.source):
             listed, attributes = declared.subjects == "listed", declared.attributes
             found = table.scan(progress, strict=strict, complete=not strict and not listed)
             known, records = self._find(declared.name), iter(found.sorter)
@@ -268,8 +276,9 @@ class Datasets:
                     n=snapshot.n,
                     ids_changed=found.ids.changed,
                     id_forms=_forms(snapshot, declared.key),
-                    clipped=dict(found.clipped),
-                    missing=dict(found.missing),
+                    clipped=found.clipped,
+                    missing=found.missing,
+                    filled={a: part for a, part in found.filled.items() if 2 * found.clipped[a] <= snapshot.n},
                     snapshot=snapshot.digest,
                     read=self.clock(),
                     upload=upload,

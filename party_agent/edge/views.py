@@ -39,7 +39,7 @@ from commingle.shared import __version__
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.regression import RegressionResult
-from commingle.shared.documents.schema import as_registered, asked_as, words_for_missing
+from commingle.shared.documents.schema import NumericAttribute, as_registered, asked_as, words_for_missing
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import RHO_UNITS, Cost, Loss, Rho
@@ -109,6 +109,7 @@ def proposal_view(
         dataset=share.dataset,
         attributes=tuple(map(asked_as, share.attributes)),
         missing=_missing_words(share, counted),
+        wide=() if counted is None else tuple(counted.wide_words(_numbers(share))),
         held=counted.n if counted and share.where is None else None,
         leaves=mechanism_of(spec).leaves,
         columns=share.attributes,
@@ -265,6 +266,12 @@ def _missing_words(share: PartySpec, counted: Dataset | None) -> tuple[str, ...]
     if counted is not None:
         return tuple(counted.missing_words(r.name for a in share.attributes for r in as_registered(a)))
     return tuple(words for attribute in share.attributes if (words := words_for_missing(attribute)) is not None)
+
+
+def _numbers(share: PartySpec) -> list[str]:
+    """The registered numbers that are released as numbers: an interval does not depend on bounds."""
+    numbers = (a for a in share.attributes if isinstance(a, NumericAttribute))
+    return list(dict.fromkeys(r.name for a in numbers for r in as_registered(a)))
 
 
 def _whitening_view(share: PartySpec) -> WhiteningView | None:

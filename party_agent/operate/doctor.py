@@ -17,8 +17,8 @@ from commingle.party_agent.ledger.store import in_words, open_to_read, require_v
 from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.release_files import Outbox
-from commingle.party_agent.wire.answers import miscounted
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
+from commingle.party_agent.wire.owner_words import miscounted
 from commingle.shared import loops
 from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.errors import CommingleError

@@ -7,7 +7,6 @@ is missing where it is undefined, and what a cell holds raises nothing (docs/pro
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -27,11 +26,12 @@ from commingle.shared.values import Cells, as_text, readable_numbers
 
 Column = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 _Numbers = NDArray[np.float64]
-_DATE = (
-    r"^(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])"
-    r"(?:[T ](?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?(?: ?(?:Z|[+-]\d{2}(?::?\d{2})?))?)?$"
+_TIME = r"(?:[T ](?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?(?: ?(?:Z|[+-]\d{2}(?::?\d{2})?))?)?$"
+_DATES = (
+    rf"^(?P<year>\d{{4}})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01]){_TIME}",
+    rf"^(?P<day>0?[1-9]|[12]\d|3[01])\.(?P<month>0?[1-9]|1[0-2])\.(?P<year>\d{{4}}){_TIME}",
 )
-"""A date of ISO 8601, perhaps with a time, which is not looked at."""
+"""A date of ISO 8601, or by points with its day first, perhaps with a time, which is not looked at."""
 
 
 class _Made(WireModel):
@@ -160,8 +160,8 @@ _EXAMPLES: Mapping[str, str] = {
 }
 _TERMS = {"age_at": 2, "days_between": 2, "log": 1, "ratio": 2}
 _UNDEFINED: Mapping[str, str] = {
-    "age_at": "a date is written like 1980-01-31",
-    "days_between": "a date is written like 1980-01-31",
+    "age_at": "a date is written like 1980-01-31 or 31.01.1980",
+    "days_between": "a date is written like 1980-01-31 or 31.01.1980",
     "log": "only a number above 0 has a logarithm",
     "ratio": "both cells hold numbers, and the second is not 0",
     "recode": "name each text that the column holds",
@@ -232,16 +232,12 @@ class DerivingReader:
             yield replace(batch, columns=with_derived(batch.columns, self.derived))
 
 
-@contextmanager
-def explaining(derived: Sequence[Derived]) -> Iterator[None]:
-    """Where cells of a column that is made do not fit the schema, say what it is made of: to who may correct them."""
-    try:
-        yield
-    except DataError as error:
-        made = next((one for one in derived if f"column {one.name}: " in str(error)), None)
-        if made is None:
-            raise
-        raise DataError(f"{error} in {made}", remedy=f"For {made.by}, {_UNDEFINED[made.by]}. {error.remedy}") from None
+def explained(error: DataError, derived: Sequence[Derived]) -> DataError:
+    """A refusal of cells that do not fit the schema, with what their column is made of: for who may correct them."""
+    made = next((one for one in derived if f"column {one.name}: " in str(error)), None)
+    if made is None:
+        return error
+    return DataError(f"{error} in {made}", remedy=f"For {made.by}, {_UNDEFINED[made.by]}. {error.remedy}")
 
 
 def _known(values: _Numbers) -> Cells:
@@ -251,8 +247,11 @@ def _known(values: _Numbers) -> Cells:
 
 def _dates(name: str, cells: Cells) -> _Numbers:
     """(4 x m) the year, month, day and number of each date, NaN where a cell is none."""
-    parts = pc.extract_regex(as_text(name, cells), pattern=_DATE)
-    year, month, day = (_whole(pc.struct_field(parts, part)) for part in ("year", "month", "day"))
+    texts = as_text(name, cells)
+    ways = [pc.extract_regex(texts, pattern=pattern) for pattern in _DATES]
+    year, month, day = (
+        _whole(pc.coalesce(*(pc.struct_field(parts, part) for parts in ways))) for part in ("year", "month", "day")
+    )
     months = 12 * (year - 1970) + month - 1
     number = months.astype("M8[M]").astype("M8[D]").astype(np.int64) + day - 1
     is_one = number.astype("M8[D]").astype("M8[M]").astype(np.int64) == months  # not of 30 February, nor of day 0

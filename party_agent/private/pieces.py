@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from commingle.party_agent.errors import DataError, PieceError
-from commingle.party_agent.private.derived import Derived, explaining, source_columns, with_derived
+from commingle.party_agent.private.derived import Derived, explained, source_columns, with_derived
 from commingle.party_agent.private.parquet_store import require_columns
 from commingle.party_agent.private.rows import RawBatch, RawReader, cells_of
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
@@ -54,9 +54,11 @@ def read_piece(
     if not 0 < size <= MOST_ROWS:
         raise PieceError(f"a piece has 1 to {MOST_ROWS} rows", remedy="Send more pieces, or fewer.")
     made = with_derived(texts, derived)
-    with explaining(derived):
-        for attribute in attributes:
+    for attribute in attributes:
+        try:
             _require_conforming(attribute, made[attribute.name])
+        except DataError as error:
+            raise explained(error, derived) from None
     _require_subjects(key, texts)
     return pa.table(texts)
 

@@ -6,7 +6,6 @@ for its owner to correct, who alone sees counts. A reading that a token asked fo
 missing, and a record that lacks what its schema wants of everybody is passed over (docs/proofs/records.md, 1).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from commingle.party_agent.errors import DataError, SourceError
+from commingle.party_agent.private.derived import Derived, DerivingReader, explained
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.excel import is_workbook, read_sheet, sheet_columns
 from commingle.party_agent.private.parquet_store import (
@@ -34,9 +34,9 @@ from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.party_agent.private.sorting import ENTRY, RecordSorter
 from commingle.party_agent.private.sql_store import SqlSource, read_query
 from commingle.shared.documents.model import WireModel, tagged_by
-from commingle.shared.documents.schema import Attribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.subject_ids import IdCounts, SubjectKey
-from commingle.shared.encoding import EncodedAttribute, encode_attribute, encode_conforming
+from commingle.shared.encoding import CellCounts, EncodedAttribute, encode_attribute, hundredths_filled, refusal_of
 from commingle.shared.runtime.csv_format import MOST_LINES, USUAL, CsvFormat, Decimal, Encoding, Separator
 from commingle.shared.runtime.files import open_plain
 from commingle.shared.runtime.tables import (
@@ -52,13 +52,16 @@ from commingle.shared.values import Cells, subject_ids
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Some records of one reading: ids, empty where there is none, encoded rows (m x d), and counts of both."""
+    """Some records of one reading: ids, empty where there is none, encoded rows (m x d), and counts of both.
+
+    `places` are those of numbers (`EncodedAttribute.places`).
+    """
 
     ids: Cells = field(repr=False)
     rows: NDArray[np.int32] = field(repr=False)
     found: IdCounts
-    clipped: Mapping[str, int]
-    missing: Mapping[str, int]
+    cells: Mapping[str, CellCounts]
+    places: Mapping[str, NDArray[np.int64]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +69,25 @@ class ReadingRecords:
     """What an engine does with a partition.
 
     Attributes:
-        strict: refuse cells that do not fit the schema; the caller is told of them.
         complete: pass over records that lack a value of an attribute which everybody has: none is made up for it.
     """
 
     key: SubjectKey
     attributes: Sequence[Attribute]
-    strict: bool
     complete: bool = False
 
     def __call__(self, partition: RawReader, progress: Progress) -> Iterator[ReadRecords]:
-        """Its records. Raises DataError: cells do not fit the schema, where `strict`."""
+        """Its records."""
         seen = 0
-        encode = encode_conforming if self.strict else encode_attribute
         for batch in partition([*self.key.columns, *(a.name for a in self.attributes)]):
             ids = subject_ids(self.key, batch.columns)
-            encoded = {a.name: encode(a, batch.columns[a.name]) for a in self.attributes}
+            encoded = {a.name: encode_attribute(a, batch.columns[a.name]) for a in self.attributes}
             yield ReadRecords(
                 self._whole(ids.ids, encoded) if self.complete else ids.ids,
                 np.hstack([one.columns for one in encoded.values()]).astype(ENTRY),
                 replace(ids.counts, unreadable=batch.unreadable, uneven=batch.uneven),
-                {name: one.clipped for name, one in encoded.items()},
-                {name: one.missing + one.not_finite + one.unreadable for name, one in encoded.items()},
+                {name: one.counts for name, one in encoded.items()},
+                {a.name: encoded[a.name].places for a in self.attributes if isinstance(a, NumericAttribute)},
             )
             progress(seen := seen + batch.size)
 
@@ -102,12 +102,25 @@ class ReadingRecords:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """What a full reading found. The sorter gives the records, once; the duplicates are known after that."""
+    """What a full reading found. The sorter gives the records, once; the duplicates are known after that.
+
+    `filled` is of numbers (`hundredths_filled`).
+    """
 
     sorter: RecordSorter = field(repr=False)
     ids: IdCounts
-    clipped: Mapping[str, int]
-    missing: Mapping[str, int]
+    cells: Mapping[str, CellCounts]
+    filled: Mapping[str, int] = field(repr=False)
+
+    @property
+    def clipped(self) -> dict[str, int]:
+        """Values outside the bounds, by attribute."""
+        return {name: counts.clipped for name, counts in self.cells.items()}
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Cells without a value, by attribute."""
+        return {name: counts.without_value for name, counts in self.cells.items()}
 
     @property
     def counts(self) -> IdCounts:
@@ -132,23 +145,48 @@ class TableScan:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """How to read a source of one partition or more."""
+    """How to read a source of one partition or more, `derived` columns among them."""
 
     partitions: Sequence[RawReader]
     key: SubjectKey
     attributes: Sequence[Attribute]
     engine: Engine = field(default=IN_PROCESS, repr=False)
+    derived: tuple[Derived, ...] = ()
 
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True, complete: bool = False) -> TableScan:
-        """Read everything once; `strict` and `complete` as `ReadingRecords` has them."""
-        sorter, ids, clipped, missing = RecordSorter(), IdCounts(), Counter[str](), Counter[str]()
-        work = ReadingRecords(self.key, self.attributes, strict, complete)
-        for _, read in self.engine.run(work, self.partitions, progress):
+        """Read everything once; `complete` as `ReadingRecords` has it.
+
+        Raises DataError: cells do not fit the schema, where `strict`; the caller is told of every column.
+        """
+        sorter, ids, cells, places = RecordSorter(), IdCounts(), dict[str, CellCounts](), dict[str, NDArray[np.int64]]()
+        partitions = [DerivingReader(one, self.derived) for one in self.partitions] if self.derived else self.partitions
+        for _, read in self.engine.run(ReadingRecords(self.key, self.attributes, complete), partitions, progress):
             sorter.add(read.ids, read.rows)
             ids += read.found
-            clipped.update(read.clipped)
-            missing.update(read.missing)
-        return TableScan(sorter, ids, dict(clipped), dict(missing))
+            for name, counts in read.cells.items():
+                cells[name] = cells.get(name, CellCounts()) + counts
+            for name, found in read.places.items():
+                places[name] = places.get(name, 0) + found
+        if strict:
+            self._require_conforming(cells)
+        return TableScan(sorter, ids, cells, {name: hundredths_filled(found) for name, found in places.items()})
+
+    def _require_conforming(self, cells: Mapping[str, CellCounts]) -> None:
+        whose = {
+            a.name: explained(refusal, self.derived)
+            for a in self.attributes
+            if (refusal := refusal_of(a, cells.get(a.name, CellCounts()))) is not None
+        }
+        if not whose:
+            return
+        remedies = dict[str, list[str]]()
+        for name, refusal in whose.items():
+            remedies.setdefault(refusal.remedy, []).append(name)
+        of_one = len(remedies) == 1
+        raise DataError(
+            "; ".join(map(str, whose.values())),
+            remedy="\n".join(said if of_one else f"{', '.join(names)}: {said}" for said, names in remedies.items()),
+        )
 
 
 class FileSource(WireModel):

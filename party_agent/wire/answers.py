@@ -1,10 +1,10 @@
 """What the local API answers: models that `views` builds, OpenAPI shows, and commands, pages and `PartyClient` read."""
 
-from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from commingle.party_agent.wire.owner_words import cell_words, miscounted
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.wire import examples_beside, shown_by
@@ -15,8 +15,6 @@ ForecastState: TypeAlias = Literal["computed", "not_yet", "too_costly", "failed"
 DecisionName: TypeAlias = Literal["waiting", "approved", "rejected"]
 EXAMPLES = examples_beside(__file__)
 """Of answers, and of what is sent by the name of its model or its media type."""
-_FAR = 2
-"""How many times a study's n a party's own number is, or a part of it, for its owner to be told."""
 
 
 def _optional(description: str) -> Any:  # noqa: ANN401 - as `Field`
@@ -83,7 +81,15 @@ class DatasetView(Shown):
     id_forms: tuple[str, ...] | None = _optional("how ids are written by their rule, in words, the most common first.")
     clipped: dict[str, int] | None = _optional("by attribute, values outside the bounds, which count as the bound.")
     missing: dict[str, int] | None = _optional("by attribute, cells without a value.")
+    filled: dict[str, int] | None = _optional(
+        "by number, the fewest neighbouring hundredths of its bounds that hold all but one in 1,000 values."
+    )
     read: AwareDatetime | None = _optional("when its rows were read.")
+
+    @property
+    def cell_words(self) -> list[str]:
+        """What is to be looked at in its cells, in sentences: where counts are shown."""
+        return cell_words(self.attributes, self.n or 0, self.clipped or {}, self.filled or {}, self.missing)
 
 
 class DatasetList(Shown):
@@ -191,6 +197,9 @@ class ProposalView(Shown):
     missing: tuple[str, ...] = Field(
         description="what becomes of missing cells, in sentences; with counts for the operator."
     )
+    wide: tuple[str, ...] = Field(
+        (), description="numbers with bounds much wider than their values, in sentences; for the operator alone."
+    )
     held: int | None = _optional("people that the data set holds; for the operator alone.")
     leaves: str = Field(description="what leaves this member, in a sentence.")
     columns: tuple[Attribute, ...] = Field(description="this member's columns with bounds or levels.")
@@ -231,27 +240,6 @@ class ProposalView(Shown):
         """That it holds twice as many people as n, half as many, or more apart; None where nobody may be told."""
         keyed = self.held is not None and self.subjects == "keyed"
         return miscounted(self.dataset, self.held, self.n) if keyed and self.held is not None else None
-
-
-def miscounted(dataset: str, held: int, n: int) -> str | None:
-    """That a keyed data set holds twice as many people as n, half as many, or farther off: for its owner alone."""
-    if n < _FAR * held < _FAR**2 * n:
-        return None
-    costs = "with so few buckets many people share one, and are left out" if n < held else "it costs noise or time"
-    return (
-        f"{dataset} holds {held:,} people, and the study says n = {n:,}: {costs}, and the forecast is for {n:,}. "
-        "Only you are shown this. If you ask for another n, say two digits: what you say of yours is not protected."
-    )
-
-
-def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
-    """How ids are written, for the owner to compare with other members'; None where there is nothing to say."""
-    if not forms:
-        return None
-    return (
-        f"ids are {'; or '.join(forms)} ({', '.join(rules)}). Ask the other members how theirs are written, without "
-        "naming one: ids written otherwise are other people"
-    )
 
 
 class ProposalList(Shown):

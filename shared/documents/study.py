@@ -53,7 +53,9 @@ class CutNumber(NumericAttribute):
         return kind.model_validate(said)
 
     def _every(self, step: Decimal) -> tuple[float, ...]:
-        if not step or (self.upper - self.lower) / float(step) > MAX_COLUMNS:
+        if not step:
+            raise ValueError(f"cuts {self.cuts}: the step is to be above 0")
+        if (self.upper - self.lower) / float(step) > MAX_COLUMNS:
             raise ValueError(f"cuts {self.cuts} are more than {MAX_COLUMNS}")
         first = int(Decimal(repr(self.lower)) // step)  # rounded towards zero: one more may be below the bounds
         each = (float(number * step) for number in range(first, first + MAX_COLUMNS + 3))

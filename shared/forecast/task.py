@@ -315,12 +315,24 @@ _PART = 0.1
 """Of the variance of sampling, what that of noise may be; errors for the population then grow by 5 % at most."""
 
 
+_CUTS = (
+    "The square of {} is of no use to intervals where rows may be cut: say --one-stage, which cuts none, or leave the "
+    "square out."
+)
+
+
 def square_words(terms: Terms, assumed: Assumptions) -> str | None:
-    """That the square of the target costs little, and how to ask for it; None where it is of no use or costs more."""
+    """That the square of the target costs little, and how to ask for it; or that it is asked for, and of no use.
+
+    None where it is of use, or costs more.
+    """
     asked = _levels_alone(terms, assumed)
     if asked is None:
         return None
     own, plain = asked
+    cut = any(p.first_stage_share is not None for p in closed(terms).parties)
+    if _is_squared(terms, own):
+        return _CUTS.format(own.name) if cut else None
     whole = _with_square(terms, own)
     try:
         (before, _), (after, sampling) = (_variances(each, plain) for each in (terms, whole))
@@ -329,7 +341,7 @@ def square_words(terms: Terms, assumed: Assumptions) -> str | None:
     if not np.mean(after / sampling) < _PART:
         return None
     growth = float(np.mean(np.sqrt((after + sampling) / (before + sampling))))
-    more = " and --one-stage" if any(p.first_stage_share is not None for p in closed(terms).parties) else ""
+    more = " and --one-stage" if cut else ""
     change = f"grow by {growth - 1:.1%}" if growth > 1 else f"fall by {1 - growth:.1%}"
     return (
         f'With the square of {own.name} (study new --product "{own.name} squared={own.name},{own.name}"{more}), '
@@ -343,13 +355,13 @@ def _levels_alone(terms: Terms, assumed: Assumptions) -> tuple[NumericAttribute,
     """The target and what is asked, where a fit could use its square (`services.models.spread.knows_spread`)."""
     attributes = {a.name: a for a in terms.attributes}
     own = attributes.get(assumed.target or "")
-    features = tuple(name for name in assumed.features or tuple(attributes) if name != assumed.target)
+    others = tuple(name for name, a in attributes.items() if getattr(a, "product", None) != (own, own))
+    features = tuple(name for name in assumed.features or others if name != assumed.target)
     levels = (attributes.get(name) for name in features)
     fits = (
         isinstance(own, NumericAttribute)
         and own.missing == "error"
         and own.product is None
-        and not any(getattr(a, "product", None) == (own, own) for a in terms.attributes)
         and bool(features)
         and all(isinstance(a, BinaryAttribute | CategoricalAttribute) and a.missing != "midpoint" for a in levels)
         and assumed.r_squared <= R_SQUARED
@@ -359,6 +371,10 @@ def _levels_alone(terms: Terms, assumed: Assumptions) -> tuple[NumericAttribute,
     if not fits or not isinstance(own, NumericAttribute):
         return None
     return own, replace(assumed, second_moments=None, public_rows=None, features=features)  # of other columns
+
+
+def _is_squared(terms: Terms, own: NumericAttribute) -> bool:
+    return any(getattr(a, "product", None) == (own, own) for a in terms.attributes)
 
 
 def _with_square(terms: Terms, own: NumericAttribute) -> Terms:

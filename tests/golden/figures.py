@@ -44,8 +44,8 @@ def encoding() -> dict[str, Any]:
     ids: list[Any] = [one for piece in world.snapshot("clinic").ids() for one in piece.to_pylist()]
     return {
         "rows": {name: integers(found.columns) for name, found in rows.items()},
-        "clipped": {name: found.clipped for name, found in rows.items()},
-        "missing": {name: found.missing for name, found in rows.items()},
+        "clipped": {name: found.counts.clipped for name, found in rows.items()},
+        "missing": {name: found.counts.missing for name, found in rows.items()},
         "sorted_subjects": [bytes(subject).decode() for subject in ids],
         "canonical_subject": canonical_subject(" e\u0301\u212b x\u00a0").hex(),
         "bounded_rows": {release: bounded(release) for release in RELEASES},

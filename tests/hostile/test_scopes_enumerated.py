@@ -107,7 +107,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     "DatasetList": {Told.TERMS: "items"},
     "DatasetView": {
         Told.TERMS: "name source subject_id id_rules subjects unit people attributes derived",
-        Told.COUNT: "n ids_changed id_forms clipped missing read",
+        Told.COUNT: "n ids_changed id_forms clipped missing filled read",
     },
     "NumericAttribute": {Told.TERMS: "kind name lower upper unit missing product"},
     "BinaryAttribute": {Told.TERMS: "kind name levels missing intervals"},
@@ -124,7 +124,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
         "first_stage parties proposer expires cost guess_percent per_subject_epsilon per_subject_outsiders_epsilon "
         "protects trust forecast exchange outlook",
         Told.OWN: "state reason agreed forecast_state decision decided approvals_given findings guess_after_percent",
-        Told.COUNT: "held",
+        Told.COUNT: "held wide",
     },
     "ProposedView": {Told.TERMS: "id study parties expires trust", Told.OWN: "state"},
     "StatedPurpose": {Told.TERMS: "purpose requester ethics_reference target features attachments"},
@@ -194,7 +194,10 @@ PLAIN: Mapping[str, Any] = {
 }
 """What is in a field that the interface describes as an object and no more."""
 
-BY_NAME = {"RegressionRequest.bounds", "RegressionResult.published", "DatasetView.clipped", "DatasetView.missing"}
+BY_NAME = {
+    *("RegressionRequest.bounds", "RegressionResult.published"),
+    *("DatasetView.clipped", "DatasetView.missing", "DatasetView.filled"),
+}
 """Fields whose names are those of attributes, or of figures that a charge paid for."""
 
 METRICS: Mapping[Told, str] = {

@@ -73,20 +73,20 @@ def test_numbers_of_every_type_encode_alike(values: "pa.Array[Any]") -> None:
 
 def test_clipped_values_are_counted_and_bounds_are_not() -> None:
     found = encode_attribute(NUMBER, column([0.0, 10.0, -0.001, 10.001, 5.0, 1e300]))
-    assert (found.clipped, found.missing) == (3, 0)
+    assert (found.counts.clipped, found.counts.missing) == (3, 0)
 
 
 def test_missing_midpoint_is_zero_and_counted() -> None:
     found = encode_attribute(MIDPOINT, column([None, 10.0, 99.0, None]))
-    assert (found.columns[:, 0].tolist(), found.missing, found.clipped) == ([0, 32768, 32768, 0], 2, 1)
+    assert (found.columns[:, 0].tolist(), found.counts.missing, found.counts.clipped) == ([0, 32768, 32768, 0], 2, 1)
     found = encode_attribute(BINARY_MIDPOINT, column(["no", None, "yes"]))
-    assert (found.columns[:, 0].tolist(), found.missing) == ([-32768, 0, 32768], 1)
+    assert (found.columns[:, 0].tolist(), found.counts.missing) == ([-32768, 0, 32768], 1)
 
 
 def test_missing_cells_are_zero_beside_a_mark_where_the_schema_has_one() -> None:
     found = encode_conforming(MARKED, column([None, 10.0, 99.0, 5.0]))
     assert found.columns.tolist() == [[0, 32768], [32768, 0], [32768, 0], [0, 0]]
-    assert (found.missing, found.clipped) == (1, 1)
+    assert (found.counts.missing, found.counts.clipped) == (1, 1)
     found = encode_conforming(BINARY_MARKED, column(["no", None, "yes"]))
     assert found.columns.tolist() == [[-32768, 0], [0, 32768], [32768, 0]]
     found = encode_conforming(LEVELS_MARKED, column(["A", None, "0", "B"]))

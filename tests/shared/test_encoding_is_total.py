@@ -105,7 +105,7 @@ def test_every_cell_of_every_type_has_its_place_within_the_bounds_by_itself(cell
         found, n = encode_attribute(attribute, cells), len(cells)
         assert found.exact.shape == (n, len(attribute.columns))
         assert (np.abs(found.exact) <= 1).all()
-        assert found.clipped + found.missing + found.not_finite + found.unreadable <= n
+        assert found.counts.clipped + found.counts.missing + found.counts.not_finite + found.counts.unreadable <= n
         for i in range(n):
             alone = encode_attribute(attribute, cells[i : i + 1])
             assert np.array_equal(alone.columns, found.columns[i : i + 1])
@@ -119,9 +119,9 @@ def test_who_asks_for_conforming_cells_gets_the_same_integers_or_a_refusal(cells
         try:
             strict = encode_conforming(attribute, cells, gaps=True)
         except DataError:
-            assert found.not_finite + found.unreadable > 0
+            assert found.counts.not_finite + found.counts.unreadable > 0
         else:
-            assert found.not_finite + found.unreadable == 0
+            assert found.counts.not_finite + found.counts.unreadable == 0
             assert np.array_equal(strict.columns, found.columns)
 
 
@@ -185,9 +185,14 @@ def test_infinities_lie_at_the_bounds_and_every_kind_is_counted() -> None:
     cells = column(["-inf", "inf", "1e999", "nan", "forty", None, "99", "-1", "5"])
     found = encode_attribute(NUMBER, cells)
     assert found.columns[:, 0].tolist() == [-SCALE, SCALE, SCALE, 0, 0, 0, SCALE, -SCALE, 0]
-    assert (found.clipped, found.missing, found.not_finite, found.unreadable) == (2, 1, 4, 1)
+    assert (found.counts.clipped, found.counts.missing, found.counts.not_finite, found.counts.unreadable) == (
+        2,
+        1,
+        4,
+        1,
+    )
     levels = encode_attribute(LEVELS, column(["r", "zebra", None]))
-    assert (levels.missing, levels.unreadable) == (1, 1)
+    assert (levels.counts.missing, levels.counts.unreadable) == (1, 1)
 
 
 FROM_A_DATABASE = st.one_of(

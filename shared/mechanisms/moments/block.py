@@ -122,7 +122,8 @@ class NoisyMoments(Mechanism):
     def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
         of, counts = "buckets" if self.keyed else "people", list(columns.values())
         if n > ROWS_LIMIT:
-            return [f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}; ask fewer, or propose rmgm"]
+            said = f"{n} {of} are too many for an exchange: at most {ROWS_LIMIT}"
+            return [f"{said}; if n is right, ask fewer, or propose rmgm"]
         openings, most = _openings(counts), STANDARD.most_openings(_noise(n, counts, proved=proved))
         if proved and openings > most:
             said = (

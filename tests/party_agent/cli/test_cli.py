@@ -91,6 +91,12 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
         *(grams if part == table else part for part in add), "--schema", schema_file(tmp_path), "--replace"
     )
     assert "bmi: 40 values were outside the bounds and are clipped: are the bounds in the unit of the table?" in out
+    assert "nearly all values" not in out
+    alike = write_csv(tmp_path / "alike.csv", [row | {"bmi": "28"} for row in rows_of("clinic")])
+    code, out, _ = run(
+        *(alike if part == table else part for part in add), "--schema", schema_file(tmp_path), "--replace"
+    )
+    assert "bmi: nearly all values lie within 1 % of the bounds" in out
     code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
     assert code == 0
     code, out, _ = run("datasets", "list", "--home", home, "--json")

@@ -46,6 +46,16 @@ def test_default_study_passes_the_default_policy(n: int) -> None:
     assert spec.delta < 1 / spec.n
 
 
+def test_new_study_that_the_default_policy_refuses_says_so_once_with_what_to_type(
+    command: Command, tmp_path: Path, schemas: tuple[str, ...]
+) -> None:
+    asked = ("--title", "x", "--n", 2000, "--target", "stay", "--out", tmp_path / "study.json", "--replace")
+    for epsilon, said in ((1000, ' Type "epsilon": 3 or less.'), (3, None)):
+        out = " ".join(command("new", *schemas, *asked, "--epsilon", epsilon)[1].split())
+        assert out.count("The default policy would refuse it: ") == (said is not None)
+        assert said is None or said in out
+
+
 def test_number_of_people_keeps_two_digits() -> None:
     assert [two_digits(n) for n in (2, 9, 47, 143, 1873, 20_000)] == [2, 9, 47, 140, 1900, 20_000]
 
@@ -228,7 +238,8 @@ def test_range_may_be_open(command: Command, tmp_path: Path, schemas: tuple[str,
         (("--title", "x", "--n", 9, "--cut", "stay=-1"), "cuts must increase, and lie between lower and upper"),
         (("--title", "x", "--n", 9, "--cut", "sex=1"), "no member has a number called sex: stay, age"),
         (("--title", "x", "--n", 9, "--cut", "stay=a"), "write 40,60 or 'every 10'"),
-        (("--title", "x", "--n", 9, "--cut", "stay=every 0"), "cuts every 0 are more than"),
+        (("--title", "x", "--n", 9, "--cut", "stay=every 0"), "cuts every 0: the step is to be above 0"),
+        (("--title", "x", "--n", 9, "--cut", "stay=every 0.001"), "cuts every 0.001 are more than"),
         (("--title", "x", "--n", 9, "--cross", "both=stay,sex"), "cut it too, --cut stay="),
         (("--title", "x", "--n", 9, "--cross", "both=stay,age"), "name two columns that one member has"),
         (("--title", "x"), "give --n"),

@@ -67,6 +67,7 @@ def made(text: str, *columns: Sequence[Any]) -> list[Any]:
 @given(
     rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=6), instead=st.tuples(CELLS, CELLS), at=st.integers(0)
 )
+@example(rows=[(b"31.01.1980", b"29.2.2020"), (b"1", b"2")], instead=(b"31.02.2021", b"31.01.1980\n"), at=0)
 @example(rows=[(b"1980-01-31", b"2020-02-29"), (b"1", b"2")], instead=(b"2021-02-30", b"\xff"), at=0)
 def test_cell_that_is_made_follows_from_its_own_row_whatever_others_hold(
     text: str, rows: list[tuple[bytes | None, ...]], instead: tuple[bytes | None, ...], at: int
@@ -115,7 +116,9 @@ def test_days_are_those_between_the_dates_as_written(first: date, second: date) 
             [["1990-01-01 23:59:59.5+02:00", " 1990-01-01T00:00Z", "1990-02-30", "1990-01-01 25:00"]],
             [36, 36, None, None],
         ),
-        (AGE, [["01.01.1990", "19900101", "1990", "", "1990-01-01 at night"]], [None] * 5),
+        (AGE, [["01.01.1990", "1.1.1990 08:30", "31.12.1989", "02.01.1990"]], [36, 36, 36, 35]),
+        (AGE, [["30.02.1990", "01.13.1990", "1.1.90", "01/01/1990", "01-01-1990"]], [None] * 5),
+        (AGE, [["19900101", "1990", "", "1990-01-01 at night"]], [None] * 4),
         (STAY, [["2020-02-28"] * 2, ["2020-03-01", "2020-02-27"]], [2, -1]),
         (LOG, [["1", "0", "-1", "inf", "none"]], [0, None, None, None, None]),
         (LOG, [[1, 0, -1]], [0, None, None]),
@@ -210,10 +213,10 @@ def test_csv_with_dates_of_birth_becomes_a_snapshot_of_ages(
         assert agent.datasets.read_again("stays", strict=False).n == 3
     (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
     assert AGE in check.found
-    write_csv(table, [{**row, "born": "1.1.1980"} for row in ROWS])
+    write_csv(table, [{**row, "born": "1/1/1980"} for row in ROWS])
     said = run(capsys, *add, *options, *derive)
     assert f"column age: 3 missing values in {AGE}" in said
-    assert "a date is written like 1980-01-31" in said
+    assert "a date is written like 1980-01-31 or 31.01.1980" in said
     assert "the source has no column birth among" in run(
         capsys, *add, *options, *derive[2:], "--derive", "age = age_at(birth, 2026-01-01)"
     )

@@ -209,7 +209,7 @@ def require_same(found: Read) -> None:
         assert ids[0] == ids[1] or read.type == pa.float32()  # of which Python writes digits that are not its own
         encoded = [encode_attribute(NUMBER, cells) for cells in (read, expected)]
         assert np.array_equal(encoded[0].columns, encoded[1].columns)
-        counts = [(e.clipped, e.missing, e.not_finite, e.unreadable) for e in encoded]
+        counts = [(e.counts.clipped, e.counts.missing, e.counts.not_finite, e.counts.unreadable) for e in encoded]
         assert counts[0] == counts[1]
 
 

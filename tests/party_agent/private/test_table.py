@@ -114,6 +114,46 @@ def test_records_that_the_reader_passed_over_are_refused_at_registration_alone()
             found.require_one_row_each(KEY)
 
 
+def test_every_column_that_does_not_fit_is_named_with_the_count_of_the_whole_table_and_its_remedy() -> None:
+    columns: Columns = {
+        "id": column(list("abcde")),
+        "x": column(["1", "SENTINEL", "3", "4", "1,5"]),
+        "y": column(["SENTINEL", "1", "1", "1", "1"]),
+        "z": column([None, "1", "1", None, "1"]),
+        "b": column(["no", "yes", "SENTINEL", "no", "no"]),
+    }
+    numbers = [NUMBER.model_copy(update={"name": name}) for name in "xyz"]
+    table = table_of(columns, *numbers, BINARY, batch=2)
+    with pytest.raises(DataError) as refused:
+        table.scan()
+    assert str(refused.value) == (
+        "column x: 2 values are not numbers; column y: 1 value is no number; column z: 2 missing values; "
+        f"column b: 1 value is not among the levels {', '.join(BINARY.levels)}"
+    )
+    assert [line.partition(":")[0] for line in refused.value.remedy.splitlines()] == ["x, y", "z", "b"]
+    assert "SENTINEL" not in refused.value.diagnostics()
+    assert len(given_by(table.scan(strict=False))) == 5
+
+
+@pytest.mark.parametrize(
+    ("cells", "filled"),
+    [
+        ([2.0, 3.0, 2.5], 11),
+        ([2.01] * 3, 1),
+        ([0.0, 10.0], 100),
+        ([0.0, 1000.0, None, float("nan")], 100),  # what is clipped is at the bound
+        ([2.01] * 999 + [9.0], 1),  # one in a thousand
+        ([2.01] * 998 + [9.0] * 2, 71),
+        ([None, None], 0),
+    ],
+)
+def test_share_of_the_bounds_that_values_fill_is_found(cells: list[float | None], filled: int) -> None:
+    ids = column(list(map(str, range(len(cells)))), pa.string())
+    columns = {"id": ids, "x": column(cells, pa.float64()), "b": ids}
+    found = table_of(columns, NUMBER, BINARY, batch=300).scan(strict=False)
+    assert found.filled == {"x": filled}
+
+
 def test_table_without_rows_is_refused_and_read_as_nobody_by_whoever_may_not_be_told() -> None:
     columns = {"id": column([], pa.string()), "x": column([], pa.float64())}
     with pytest.raises(DataError, match="no rows"):
@@ -244,7 +284,7 @@ def test_table_larger_than_a_batch_is_never_held(monkeypatch: pytest.MonkeyPatch
 def test_rows_and_ids_do_not_show_in_a_repr() -> None:
     table = table_of({"id": column(["SENTINEL", "b"]), "x": column([7.25, 2.0])}, NUMBER)
     (raw,) = table.partitions[0](["id", "x"])
-    (read,) = ReadingRecords(KEY, [NUMBER], strict=True)(table.partitions[0], lambda _: None)
+    (read,) = ReadingRecords(KEY, [NUMBER])(table.partitions[0], lambda _: None)
     said = f"{raw!r}{read!r}{table.scan()!r}{replace(read, rows=read.rows)!r}"
     assert "SENTINEL" not in said
     assert "7.25" not in said

@@ -31,7 +31,16 @@ from commingle.shared.release.audit import verify_party_audit
 from tests.party_agent.data.test_readings import register
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
-from tests.world.consortium import BY_A_PERSON, LINKAGE, Consortium, consortium_of, rows_of, strictly, write_csv
+from tests.world.consortium import (
+    BY_A_PERSON,
+    LINKAGE,
+    SCHEMAS,
+    Consortium,
+    consortium_of,
+    rows_of,
+    strictly,
+    write_csv,
+)
 from tests.world.local_api import alone
 from tests.world.noise import no_noise
 
@@ -190,6 +199,29 @@ def test_doctor_tells_the_owner_alone_that_n_is_far_from_what_is_held(pair: Cons
     assert "main holds 30 people, and the study says n = 400" in said.found
     looked = examine_home(home, now=now, viewer=Viewer.PERSON)
     assert "n of proposals" not in [next(looked).name for _ in range(9)]
+
+
+def test_bounds_much_wider_than_values_are_told_to_the_owner_alone_of_numbers_that_stay_numbers(
+    pair: Consortium,
+) -> None:
+    overlapping(pair)
+    asked = [pair.propose(keyed=True, title="as numbers"), pair.propose(keyed=True, where={"clinic": (middle_aged(),)})]
+    pair.step("clinic")
+    wide = tuple(a.model_copy(update={"upper": 1e5} if a.name == "age" else {}) for a in SCHEMAS["clinic"])
+    with pair.agent("clinic") as agent:
+        pair.register(agent, replace=True, attributes=wide, subjects="keyed")
+        for release in asked:
+            found = {
+                viewer: proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), viewer).wide
+                for viewer in Viewer
+            }
+            (said,) = found.pop(Viewer.OPERATOR)
+            assert said.startswith("age: nearly all values lie within 1 % of the bounds 20 to 100000. ")
+            assert found == {Viewer.TOKEN: (), Viewer.PERSON: (), Viewer.SENDER: (said,)}
+        (told,) = (one.view(counts=counts) for one in agent.datasets.all() for counts in (True,))
+        assert said in told.cell_words
+        (hidden,) = (one.view(counts=False) for one in agent.datasets.all())
+        assert (hidden.filled, hidden.cell_words) == (None, [])
 
 
 def test_moments_without_noise_are_those_of_each_partys_buckets(pair: Consortium) -> None:

@@ -69,7 +69,7 @@ def weighed(terms: Terms, weight: int = 2) -> Terms:
     return replace(terms, parties=(heavy, *others))
 
 
-MANY = "1000000000 people are too many for an exchange: at most 16777216; ask fewer, or propose rmgm."
+MANY = "1000000000 people are too many for an exchange: at most 16777216; if n is right, ask fewer, or propose rmgm."
 SAID: list[tuple[Terms, str, bool]] = [
     (numeric(11, n=10_000), "Not useful with n = 10,000 at epsilon 1", True),
     (numeric(5, n=1_000_000), "would suit better", False),

@@ -50,5 +50,13 @@ def test_no_square_is_proposed_that_a_fit_would_not_use_or_that_costs_much(given
     assert square_words(given, asked) is None
 
 
+@pytest.mark.parametrize("asked", [ASKED, replace(ASKED, features=("sex", "site"))])
+def test_square_is_said_to_be_of_no_use_where_rows_may_be_cut(asked: Assumptions) -> None:
+    said = square_words(terms(STAY, SEX, SQUARE, share=0.15), asked) or ""
+    assert said.startswith("The square of stay is of no use to intervals where rows may be cut: say --one-stage")
+    assert square_words(terms(STAY, SEX, SQUARE), asked) is None
+    assert square_words(terms(STAY, SEX, SQUARE, AGE, share=0.15), ASKED) is None
+
+
 def test_square_is_proposed_for_the_features_that_are_asked_for() -> None:
     assert square_words(terms(STAY, SEX, AGE), Assumptions(target="stay", features=("sex", "site"))) is not None

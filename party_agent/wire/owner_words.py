@@ -1,0 +1,70 @@
+"""What the owner of a table alone is told of it: sentences that follow from rows, for who may see exact counts.
+
+Adversary: another member, or a reader of a schema. No charge pays for these, so nothing of them leaves the owner's
+screen, and each says so where its reader could be led to pass it on.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from commingle.shared.documents.schema import Attribute, NumericAttribute, words_for_missing
+from commingle.shared.text import counted
+
+_TOO_WIDE = 10
+"""Hundredths of its bounds that a number fills, for its owner to be told."""
+_FAR = 2
+"""How many times a study's n a party's own number is, or a part of it, for its owner to be told."""
+
+
+def miscounted(dataset: str, held: int, n: int) -> str | None:
+    """That a keyed data set holds twice as many people as n, half as many, or farther off: for its owner alone."""
+    if n < _FAR * held < _FAR**2 * n:
+        return None
+    costs = "with so few buckets many people share one, and are left out" if n < held else "it costs noise or time"
+    return (
+        f"{dataset} holds {held:,} people, and the study says n = {n:,}: {costs}, and the forecast is for {n:,}. "
+        "Only you are shown this. If you ask for another n, say two digits: what you say of yours is not protected."
+    )
+
+
+def words_for_wide(attribute: Attribute, filled: int) -> str | None:
+    """That bounds are ten times as wide as a number's values or wider: for its owner alone.
+
+    Adversary: a reader of the schema. An owner who fits bounds to rows tells of the people at both ends.
+    """
+    if not isinstance(attribute, NumericAttribute) or not 0 < filled <= _TOO_WIDE:
+        return None
+    return (
+        f"{attribute.name}: nearly all values lie within {filled} % of the bounds {attribute.lower:g} to "
+        f"{attribute.upper:g}. Wide bounds mean more noise, which no forecast counts. Only you are shown this. If "
+        "public knowledge allows narrower ones, agree on them with the other members: bounds read off rows tell of "
+        "people"
+    )
+
+
+def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
+    """How ids are written, for the owner to compare with other members'; None where there is nothing to say."""
+    if not forms:
+        return None
+    return (
+        f"ids are {'; or '.join(forms)} ({', '.join(rules)}). Ask the other members how theirs are written, without "
+        "naming one: ids written otherwise are other people"
+    )
+
+
+def cell_words(
+    attributes: Sequence[Attribute],
+    n: int,
+    clipped: Mapping[str, int],
+    filled: Mapping[str, int],
+    missing: Mapping[str, int] | None,
+) -> list[str]:
+    """What is to be looked at in the cells of n people, in sentences; `missing` is None for who may see no counts."""
+    found = list[str]()
+    for one in attributes:
+        if beyond := clipped.get(one.name, 0):
+            doubt = ": are the bounds in the unit of the table?" if 2 * beyond > n else ""
+            said = ("value was outside the bounds and is clipped", "values were outside the bounds and are clipped")
+            found.append(f"{one.name}: {counted(beyond, *said)}{doubt}")
+        words = words_for_wide(one, filled.get(one.name, 0)), words_for_missing(one, (missing or {}).get(one.name))
+        found += filter(None, words)
+    return found
