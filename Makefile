@@ -2,11 +2,12 @@
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
-PARALLEL := -n 2 --dist worksteal
+# slow tests wait a fifth of their time, mostly for processes that they start: one more worker than cores works meanwhile
+PARALLEL := -n 3 --dist worksteal
 export UV_PROJECT_ENVIRONMENT := .venv
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: demo demo-serve test test-all test-slow lint audit fix docs experiments tables dist images clean
+.PHONY: demo demo-serve test test-all lint audit fix docs experiments tables dist images clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -30,23 +31,19 @@ demo-serve: .venv/.ready ## keep a consortium open in your browser: decide on a 
 	$(BIN)/commingle demo
 
 # the workers take the cores: threads of their arithmetic would only wait for each other
-test test-all test-slow: export OPENBLAS_NUM_THREADS := 1
+test test-all: export OPENBLAS_NUM_THREADS := 1
 # and their files lie in memory where it has 4 GB to spare: half of the time went to waiting for disks (fsync)
 MEMORY := $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo /dev/shm)
-test test-all test-slow: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
+test test-all: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 # their workers compile all test files anew at every run where Python may not keep what it compiled
-test test-all test-slow: export PYTHONDONTWRITEBYTECODE :=
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: .venv/.ready ## the fast tests; everything at one path: make test T=tests/shared
 	$(BIN)/pytest $(if $(T),$(T),$(PARALLEL) -m "not slow")
 
 test-all: .venv/.ready ## all tests, with processes, both databases, fuzzing and simulations
 	$(BIN)/pytest $(PARALLEL)
-
-# slow tests wait a fifth of their time, mostly for processes that they start: one more worker works meanwhile
-test-slow: .venv/.ready ## what test-all runs beyond test
-	$(BIN)/pytest -n 3 --dist worksteal -m slow
 
 lint: .venv/.ready ## ruff, mypy --strict, import contracts, dependency audit
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,11 +34,11 @@ def test_slow_test_can(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out.startswith("Python")
 
 
-def test_make_and_ci_run_every_tier() -> None:
-    """No test is in neither: one tier is the marker, the other its absence."""
+def test_ci_runs_every_tier_and_make_test_the_fast_one() -> None:
     root = Path(__file__).parents[1]
     recipes = (root / "Makefile").read_text()
-    assert '-m "not slow"' in recipes
-    assert "-m slow" in recipes
+    runs = [line.strip() for line in recipes.splitlines() if "/pytest " in line]
+    assert runs == ['$(BIN)/pytest $(if $(T),$(T),$(PARALLEL) -m "not slow")', "$(BIN)/pytest $(PARALLEL)"]
+    assert re.search(r"^PARALLEL := -n \d --dist worksteal$", recipes, re.MULTILINE)
     steps = (root / ".ci" / "run").read_text().splitlines()
-    assert [step for step in steps if step.startswith("make ")] == ["make lint", "make test", "make test-slow"]
+    assert [step for step in steps if step.startswith("make ")] == ["make lint", "make test-all"]
