@@ -301,7 +301,7 @@ def _cautions(few: list[str], firsts: list[str], family: str) -> tuple[str, ...]
     if family == "poisson":
         said, what = "hardly anything may be counted", "rates"
     else:
-        said, what = "hardly anybody may have the event, or hardly anybody not", "odds"
+        said, what = "hardly anybody, or nearly everybody, may have the event", "odds"
     against = [level for level in few if level in firsts]
     more = f", also of all ratios against {', '.join(against)}" if against else ""
     return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say{more}.",)
