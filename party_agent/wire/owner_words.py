@@ -35,9 +35,9 @@ def words_for_wide(attribute: Attribute, filled: int) -> str | None:
         return None
     return (
         f"{attribute.name}: nearly all values lie within {filled} % of the bounds {attribute.lower:g} to "
-        f"{attribute.upper:g}. Wide bounds mean more noise, which no forecast counts. Only you are shown this. If "
-        "public knowledge allows narrower ones, agree on them with the other members: bounds read off rows tell of "
-        "people"
+        f"{attribute.upper:g}. Wide bounds mean more noise, which only a forecast by a public table counts. Only you "
+        "are shown this. If public knowledge allows narrower ones, agree on them with the other members: bounds read "
+        "off rows tell of people"
     )
 
 

@@ -223,7 +223,7 @@ def _result(
             area_interval = (max(area - z * error, 0.0), min(area + z * error, 1.0))
     terms = (*outcome.intercepts, *terms_of(factors)[0])
     on_area = _on_area(terms, solved.population, area) if outcome.family == "binomial" else ()
-    whose = about_tables(prepared, (*asked.features, asked.outcome))
+    whose = about_tables(prepared, (*asked.features, *outcome.also, asked.outcome))
     levels = tuple(label for f in factors for label in f.names)
     few = [level for level, so in zip(levels, rare, strict=True) if so]
     return GeneralisedFit(
@@ -331,10 +331,11 @@ def _calibration(equation: Equation[Outcome], solved: Solved) -> tuple[Array, Ar
     sums, design, outcome, factors = equation.sums, solved.design, equation.law, equation.factors
     who = np.hstack([np.eye(len(f.labels))[equation.rows.codes[:, j]] for j, f in enumerate(factors)])
     columns, mu = np.vstack([f.indicators for f in factors]), outcome.mean(design.X, solved.b)
-    expected = (design.weights * mu) @ who / np.maximum(design.weights @ who, 1e-12)
-    with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.known[None])
+    per = design.weights * outcome.expected_per(design.X, solved.b)
+    expected = (design.weights * mu) @ who / np.maximum(per @ who, 1e-12)
+    with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.per[None])
     observed, forms = ratios(sums, with_event, with_outcome)
-    people, _ = sums.crossed(columns, outcome.known[None])
+    people, _ = sums.crossed(columns, outcome.per[None])
     variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people.ravel(), 1.0)
     few = np.zeros(len(columns), np.bool_)
     if outcome.counted:

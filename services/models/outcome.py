@@ -79,6 +79,21 @@ class Outcome(Law):
         return ()
 
     @property
+    def per(self) -> Array:
+        """(q,) what a mean outcome is a sum of `value` over: a combination of columns."""
+        return self.known
+
+    def expected_per(self, X: Array, b: Array) -> Array:
+        """(N,) expected `per` of people with an outcome."""
+        del b
+        return np.ones(len(X))
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """Attributes in the equation besides outcome and features."""
+        return ()
+
+    @property
     def assumed(self) -> tuple[str, ...]:
         """What is assumed besides the model, in sentences."""
         return ()

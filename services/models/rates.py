@@ -2,10 +2,11 @@
 
 The score E x (y - t exp(x b)) has features, time and features again, three attributes. In its place are
 
-    E x t - E x m = 0,        E x y - E x m exp(x b) - P b / n = 0,        m = exp(x g),
+    E x t - E x m - P g / n = 0,        E x y - E x m exp(x b) - P b / n = 0,        m = exp(x g),
 
 with x linear in what is released: the mean time m of people alike, a product over features as rates are, stands for t.
-That is exact where E(t | x) is such a product, and where no rate differs, whatever t is: both equations are then one.
+That is exact, but for the prior, where E(t | x) is such a product, and where no rate differs, whatever t is: both
+equations are then one.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -72,9 +73,22 @@ class Rates(Scalar):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        return (
-            f"Rates are per unit of {self.time_name}: its mean is taken to be a product over features, as they are.",
+        said = (
+            f"Rates are per unit of {self.time_name}: its mean is taken to be a product over features, as they are. "
+            "Where two features change it together it is none, and intervals do not count what that bends."
         )
+        return (said,)
+
+    @property
+    def per(self) -> Array:
+        return self.time * self.unit
+
+    def expected_per(self, X: Array, b: Array) -> Array:
+        return self.means(X, b)[0] * self.unit
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        return (self.time_name,)
 
     @property
     def alone(self) -> int:
@@ -123,12 +137,14 @@ class Rates(Scalar):
         return _blocks(X, w, [[time, None], [count, count]])
 
     def spread(self, X: Array, w: Array, b: Array) -> Array:
-        # of means over x of y^2 and t y: Var(y | x) = d mu, Cov(t, y | x) = k rate Var(t | x), k = 1 where y follows t
+        # of means over x of y^2 and t y: Var(y | x) = d mu, Cov(t, y | x) = k rate Var(t | x); k = 1 where y follows t,
+        # and below 0 where an event ends the time
         time, count = self.means(X, b)
         rate, variance = count / time, self._variance(w, time)
-        follows = (self.time_count - float(w @ (time * count))) / max(float(w @ (rate * variance)), LEAST)
-        both = float(np.clip(follows, 0.0, 1.0)) * rate * variance
         dispersion = max((float(self.square or 0) - float(w @ count**2)) / float(w @ count), 0.1)
+        least = -np.sqrt(dispersion * float(w @ count) / max(float(w @ (rate**2 * variance)), LEAST))
+        follows = (self.time_count - float(w @ (time * count))) / max(float(w @ (rate * variance)), LEAST)
+        both = float(np.clip(follows, least, 1.0)) * rate * variance
         of_count = np.maximum(dispersion * count, 0.1 * count + both**2 / np.maximum(variance, LEAST))
         return _blocks(X, w, [[variance, both], [both, of_count]])
 

@@ -82,6 +82,26 @@ def test_rate_ratios_without_noise_are_those_of_the_rows_with_an_exposure(overla
     assert np.abs(without.coefficients - wanted.params)[2:].min() > 0.2  # the time hides what age and smoking do
 
 
+def test_calibration_is_of_rates() -> None:
+    cells = people()
+    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    falls, years = np.array(cells["falls"]), np.array(cells["years"])
+    for name, level in (("sex", "f"), ("age", "young"), ("age", "old"), ("smoker", "yes")):
+        at, here = found.levels.index(f"{name}[{level}]"), np.array(cells[name]) == level
+        assert found.observed[at] == pytest.approx(falls[here].sum() / years[here].sum(), rel=0.01)
+        assert found.expected[at] == pytest.approx(found.observed[at], rel=0.01)
+        assert found.observed_errors[at] == pytest.approx(found.observed[at] / np.sqrt(falls[here].sum()), rel=0.05)
+
+
+def test_time_that_was_cut_is_warned_of() -> None:
+    released = release_of(ATTRIBUTES, SIZES, people(), epsilon=WITHOUT)
+    lost = np.zeros(len(released.labels))
+    lost[list(released.columns["years"])] = 0.3
+    [warning] = glm(replace(released, lost=lost), MODEL, family="poisson", offset="years").warnings
+    assert "about 30% of what one of these columns varies" in warning
+    assert glm(replace(released, lost=lost), MODEL, family="poisson").warnings == ()
+
+
 def test_rates_that_are_alike_are_found_so_whatever_the_time() -> None:
     cells = {**people(of_threes=True)}
     cells["falls"] = [0.7 * each for each in cells["years"]]
@@ -121,6 +141,18 @@ def test_errors_of_rates_are_as_large_as_is_said() -> None:
     assert np.mean(squares, axis=0) == pytest.approx([1, 1], abs=0.4)
 
 
+def test_errors_count_that_an_event_ends_the_time() -> None:
+    """Of y - rate t the variance is then E y, that of a Poisson law; were t and y taken as independent, much less."""
+    cells, draw = {**people()}, np.random.default_rng(5)
+    waited = draw.exponential(1 / np.exp(-1.2 + design(cells)[:, 1:] @ [0.2, 0.2, 0.4, 0.1]))
+    cells["years"], cells["falls"] = np.minimum(waited, 5).tolist(), (waited < 5).astype(float).tolist()
+    model = sm.GLM(cells["falls"], design(cells), family=sm.families.Poisson(), exposure=cells["years"])
+    wanted = model.fit(scale=1.0)
+    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    assert found.coefficients == pytest.approx(wanted.params, abs=0.03)
+    assert found.standard_errors == pytest.approx(wanted.bse, rel=0.1)
+
+
 def test_slope_is_the_derivative_of_the_expectation() -> None:
     law = glm(release_of(ATTRIBUTES, SIZES, people(), epsilon=WITHOUT), MODEL, family="poisson", offset="years").law
     draw = np.random.default_rng(0)
@@ -137,6 +169,7 @@ def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
     cells["falls"] = np.minimum(draw.poisson(np.array(cells["years"]) * np.where(risk, 1.6, 0.1)), 12).tolist()
     found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
     assert any("years: its mean is taken to be a product" in said for said in found.subjects)
+    assert any("intervals do not count what that bends" in said for said in found.subjects)
     assert any("a release tells nothing of three at once" in said for said in found.subjects)
 
 
