@@ -58,12 +58,15 @@ class Rates(Scalar):
                 f"{name} is no time: it has levels, or its lower bound is negative",
                 remedy="Choose a number that cannot be negative, in a study without cuts for it.",
             )
-        time, known = sums.number(name)
-        if count.gaps or attribute.missing == "indicator" or not np.array_equal(known, count.known):
+        if name == count.name:
+            raise FamilyError(f"{name} is both outcome and offset", remedy="Name another number as the offset.")
+        gaps = count.gaps or attribute.missing != "error"
+        if gaps or not np.array_equal(sums.present(name), count.known):
             raise FamilyError(
                 f"{count.name} and {name} are not of the same people: cells are missing, or two members hold them",
                 remedy="Propose a study in which one member holds both, of the people who have both.",
             )
+        time, known = sums.number(name)
         forms = products(np.array([time]), np.array([known, time, count.value]))
         (total, squares, crossed, n), _ = sums.sums(np.concatenate([forms, products(known[None], known[None])]))
         unit = max(float(total / max(n, 1.0)), LEAST * attribute.upper)

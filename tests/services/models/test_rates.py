@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from commingle.services.errors import FamilyError
 from commingle.services.models import glm
+from commingle.services.models.formula import Formula
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.errors import FeaturesError, UnknownAttributeError
 from tests.world.categorical import release_of
@@ -181,20 +182,24 @@ def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
         ("falls ~ sex", "poisson", "age", "no time"),
         ("falls ~ sex", "poisson", "change", "negative"),
         ("falls ~ sex", "poisson", "days", "not of the same people"),
+        ("falls ~ sex", "poisson", "weeks", "not of the same people"),
         ("visits ~ sex", "poisson", "years", "not of the same people"),
+        (Formula("years", None, ("sex",)), "poisson", "years", "both outcome and offset"),
     ],
 )
 def test_offset_that_is_no_time_of_the_same_people_is_refused(
-    formula: str, family: str, offset: str, said: str
+    formula: str | Formula, family: str, offset: str, said: str
 ) -> None:
     attributes = (
         *ATTRIBUTES,
         NumericAttribute(name="change", lower=-1, upper=1),
         NumericAttribute(name="days", lower=0, upper=9, missing="indicator"),
         NumericAttribute(name="visits", lower=0, upper=9, missing="indicator"),
+        NumericAttribute(name="weeks", lower=0, upper=9, missing="midpoint"),
     )
-    more: dict[str, list[Any]] = {"change": [0.0] * N, "days": [None, 1.0] * (N // 2), "visits": [1.0, None] * (N // 2)}
-    released = release_of(attributes, (2, 2, 4), {**people(), **more}, epsilon=WITHOUT)
+    gaps: list[Any] = [None, 1.0] * (N // 2)
+    more = {"change": [0.0] * N, "days": gaps, "visits": gaps[::-1], "weeks": gaps}
+    released = release_of(attributes, (2, 2, 5), {**people(), **more}, epsilon=WITHOUT)
     with pytest.raises(FamilyError, match=said) as refused:
         glm(released, formula, family=family, offset=offset)
     assert refused.value.remedy
