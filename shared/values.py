@@ -55,6 +55,15 @@ class SubjectIds:
     counts: IdCounts
 
 
+def spelled_missing(name: str, levels: Sequence[str]) -> tuple[str, str] | None:
+    """Why a CSV has nobody at some levels of an attribute, and what to do; None where it spells none as missing."""
+    found = [level for level in levels if level.strip() in MISSING]
+    if not found:
+        return None
+    said = f"column {name}: a CSV spells missing cells {', '.join(found)}, as the schema does a level"
+    return said, "Write another word for the level in file and schema, or give the rows as Parquet or from a database."
+
+
 def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
     """Canonical subject ids of some rows, each by itself. Raises DataError for columns whose type has no text.
 

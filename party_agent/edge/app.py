@@ -171,6 +171,7 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "The same wi
 _LEDGER_SECONDS = 5
 _OF_DISKS = frozenset({ENOSPC, EDQUOT, EFBIG, EIO, EROFS, EACCES, EPERM})
 _MEND = "Free space or mend the disk, and try again."
+_LET_GO = "End what holds HOME/ledger.sqlite, and try again."
 _log = structlog.get_logger()
 
 
@@ -227,7 +228,7 @@ async def _on_disk(request: Request, error: Exception) -> Response:
         raise error
     told = explained(error)
     _log.error("request failed", path=request.url.path, **facts(told))
-    remedy = _MEND if isinstance(told, WritingError) else told.remedy
+    remedy = _MEND if isinstance(told, WritingError) else _LET_GO  # nothing but the loop tries again by itself
     return problem(status_of(told, STATUSES), told.code, str(told), remedy)
 
 

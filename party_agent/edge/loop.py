@@ -136,7 +136,7 @@ class Loop:
     def unwritten(self) -> WritingError | None:
         """Why a release that is still tried cannot be recorded. One that is over is not tried when it is due."""
         tried = time.monotonic() - WHOLE_SECONDS
-        causes = (backoff.cause for backoff in self.releases.values() if backoff.until > tried)
+        causes = (backoff.cause for backoff in tuple(self.releases.values()) if backoff.until > tried)
         return next((cause for cause in causes if isinstance(cause, WritingError)), None)
 
     def run(self, *, on_halt: Callable[[], None]) -> None:

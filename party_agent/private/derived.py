@@ -232,9 +232,9 @@ class DerivingReader:
             yield replace(batch, columns=with_derived(batch.columns, self.derived))
 
 
-def explained(error: DataError, derived: Sequence[Derived]) -> DataError:
-    """A refusal of cells that do not fit the schema, with what their column is made of: for who may correct them."""
-    made = next((one for one in derived if f"column {one.name}: " in str(error)), None)
+def explained(error: DataError, derived: Sequence[Derived], column: str) -> DataError:
+    """A refusal of cells of a column, with what that is made of: for who may correct them."""
+    made = next((one for one in derived if one.name == column), None)
     if made is None:
         return error
     return DataError(f"{error} in {made}", remedy=f"For {made.by}, {_UNDEFINED[made.by]}. {error.remedy}")

@@ -173,7 +173,7 @@ class SourceTable:
 
     def _require_conforming(self, cells: Mapping[str, CellCounts]) -> None:
         whose = {
-            a.name: explained(refusal, self.derived)
+            a.name: explained(refusal, self.derived, a.name)
             for a in self.attributes
             if (refusal := refusal_of(a, cells.get(a.name, CellCounts()))) is not None
         }
@@ -207,6 +207,10 @@ class FileSource(WireModel):
     separator: Separator = USUAL.separator
     decimal: Decimal = USUAL.decimal
     lines_per_record: Annotated[int, Field(ge=1, le=MOST_LINES)] = USUAL.lines_per_record
+
+    @property
+    def is_csv(self) -> bool:
+        return not is_workbook(Path(self.path)) and not is_parquet(Path(self.path))
 
     @property
     def csv_format(self) -> CsvFormat:

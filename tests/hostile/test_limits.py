@@ -1,6 +1,7 @@
 """How much, how many and how long: what no endpoint goes beyond (blocks: tests/coordinator/test_blocks.py)."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,30 @@ def test_coordinator_drains_no_more_than_it_must_of_a_body_that_never_ends() -> 
             await body.drain()
 
     asyncio.run(asyncio.wait_for(read(), 60))
+
+
+def test_body_in_pieces_of_two_bytes_takes_little_more_memory_than_its_length() -> None:
+    pieces = 100_000
+
+    async def read() -> int:
+        sent = 0
+
+        async def receive() -> dict[str, object]:
+            nonlocal sent
+            sent += 1
+            if sent % 100 == 0:
+                await asyncio.sleep(0)
+            return {"type": "http.request", "body": bytes([65, sent & 0xFF]), "more_body": sent < pieces}
+
+        request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+        tracemalloc.start()
+        try:
+            assert len(await read_body(request, 1 << 20)) == 2 * pieces
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert asyncio.run(read()) < 10 * 2 * pieces
 
 
 def test_learner_does_not_wait_for_ever_for_a_body() -> None:

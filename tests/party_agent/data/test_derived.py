@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from commingle.__main__ import main
 from commingle.party_agent.data.datasets import DatasetRequest
-from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.errors import ConflictError, SourceError
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.derived import parse_derived
-from commingle.party_agent.private.sources import PushedSource
+from commingle.party_agent.private.sources import FileSource, PushedSource
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
 from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.model import decode, encode
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.private.tables import rows_of as rows_in
 from tests.world.consortium import Consortium, write_csv
@@ -246,6 +246,29 @@ def test_derivations_that_are_of_no_use_are_refused(pair: Consortium, derived: t
     )
     with pair.agent("clinic") as agent, pytest.raises(ConflictError, match=said):
         agent.datasets.register(request, replace=True)
+
+
+def test_level_that_a_csv_spells_as_missing_is_refused_unless_the_file_is_another_or_it_is_made(
+    pair: Consortium,
+) -> None:
+    country = CategoricalAttribute(name="country", levels=("BW", "n/a", "ZA"))
+    table = pair.table("clinic").with_name("countries.csv")
+    write_csv(table, [{"id": f"{i}", "code": "12"[i % 2]} for i in range(100)])
+    asked = DatasetRequest(
+        name="stays",
+        source=FileSource(path=str(table)),
+        subject_id="id",
+        people="others",
+        attributes=(country,),
+    )
+    made = asked.model_copy(update={"derived": (parse_derived("country = recode(code, 1=n/a, 2=ZA)"),)})
+    workbook = asked.model_copy(update={"source": FileSource(path="/no/such.xlsx")})
+    with pair.agent("clinic") as agent:
+        with pytest.raises(ConflictError, match="a CSV spells missing cells n/a"):
+            agent.datasets.register(asked, replace=True)
+        with pytest.raises(SourceError, match="file"):
+            agent.datasets.register(workbook, replace=True)
+        assert agent.datasets.register(made, replace=True).n == 100
 
 
 PUSHED = {

@@ -283,7 +283,11 @@ def test_ledger_that_another_program_holds_is_no_full_disk_and_a_full_disk_is_on
         db.execute("PRAGMA busy_timeout=0")
     with closing(sqlite3.connect(local.agents.home.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        assert problem(api.put(f"/v1/proposals/{release}/approval")) == (503, "ledger-busy")
+        refused = api.put(f"/v1/proposals/{release}/approval")
+        assert (problem(refused), refused.json()["remedy"]) == (
+            (503, "ledger-busy"),
+            "End what holds HOME/ledger.sqlite, and try again.",
+        )
         other.execute("ROLLBACK")
 
     with monkeypatch.context() as disk:

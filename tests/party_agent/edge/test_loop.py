@@ -3,6 +3,7 @@
 import errno
 import json
 import sqlite3
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -401,3 +402,24 @@ def test_stream_is_begun_anew_after_the_coordinator_was_away() -> None:
     hub.listener.begin()
     assert hub.last() == 4
     assert [path for path, _, _ in hub.requests] == ["/v1/events", "/v1/parties/clinic/releases"] * 2
+
+
+def test_what_is_not_written_can_be_asked_for_while_releases_are_postponed_and_tried(pair: Consortium) -> None:
+    with pair.agent("clinic") as agent:
+        loop, over, every = Loop(agent), Event(), sys.getswitchinterval()
+
+        def postpone() -> None:
+            while not over.is_set():
+                for number in range(50):
+                    loop.releases[str(number)] = Backoff(until=time.monotonic() + 5)
+                for number in range(50):
+                    loop.releases.pop(str(number))
+
+        sys.setswitchinterval(1e-5)
+        try:
+            (thread := Thread(target=postpone)).start()
+            assert all(loop.unwritten is None for _ in range(20_000))
+        finally:
+            over.set()
+            thread.join()
+            sys.setswitchinterval(every)

@@ -12,6 +12,7 @@ import pytest
 from commingle.party_agent.errors import DataError, PieceError
 from commingle.party_agent.private.pieces import read_piece, stored_piece, write_piece
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
+from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from tests.world.consortium import SCHEMAS, rows_of
 from tests.world.local_api import arrow_of, csv_of
@@ -51,6 +52,16 @@ def test_piece_that_is_refused_names_row_and_column_and_no_value(what: str) -> N
         read_piece(body, kind, KEY, SCHEMAS["clinic"])
     assert said in str(refused.value)
     assert SENTINEL not in refused.value.diagnostics() + repr(refused.value.__cause__)
+
+
+def test_level_that_a_csv_spells_as_it_does_a_missing_cell_is_refused_there_and_read_elsewhere() -> None:
+    schema = [CategoricalAttribute(name="country", levels=("BW", "NA", "ZA"))]
+    rows = [{"subject": f"s{i}", "country": name} for i, name in enumerate(["NA", "ZA", "BW"])]
+    with pytest.raises(PieceError, match="a CSV spells missing cells NA") as refused:
+        read_piece(csv_of(rows), CSV, KEY, schema)
+    assert "another word" in str(refused.value.remedy)
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    assert read_piece(lines, JSON_LINES, KEY, schema)["country"].to_pylist() == ["NA", "ZA", "BW"]
 
 
 def test_cell_that_is_no_text_is_refused_by_its_row() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.private import sorting
+from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.rows import RawBatch
 from commingle.party_agent.private.sources import ReadingRecords, SourceTable, TableScan
 from commingle.shared.documents.subject_ids import SubjectKey
@@ -133,6 +134,14 @@ def test_every_column_that_does_not_fit_is_named_with_the_count_of_the_whole_tab
     assert [line.partition(":")[0] for line in refused.value.remedy.splitlines()] == ["x, y", "z", "b"]
     assert "SENTINEL" not in refused.value.diagnostics()
     assert len(given_by(table.scan(strict=False))) == 5
+
+
+def test_refusal_names_what_its_own_column_is_made_of_and_no_other_whose_name_ends_alike() -> None:
+    columns: Columns = {"id": column(["a"]), "my column x": column(["SENTINEL"]), "born": column(["1980-01-31"])}
+    numbers = [NUMBER.model_copy(update={"name": name}) for name in ("x", "my column x")]
+    made = parse_derived("x = age_at(born, 1980-02-01)")
+    with pytest.raises(DataError, match=r"^column my column x: 1 value is no number$"):
+        replace(table_of(columns, *numbers), derived=(made,)).scan()
 
 
 @pytest.mark.parametrize(
