@@ -39,7 +39,7 @@ for module in walk_packages(commingle.__path__, "commingle."):
 for needed in (
     "commingle.coordinator.admin_cli",
     "commingle.coordinator.bucket_blobs",
-    "commingle.party_agent.cli.join",
+    "commingle.party_agent.cli.serve",
     "commingle.party_agent.regression.service",
     "commingle.services.learner.app",
     "adbc_driver_postgresql.dbapi",

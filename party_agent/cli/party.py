@@ -12,7 +12,7 @@ _COMMANDS = {
     "pin": ("cli.home", "Pin members' keys after comparing their fingerprints over another channel."),
     "datasets": ("cli.data", "Register the tables this member can contribute."),
     "whiten": ("cli.data", "Make a whitening matrix from PUBLIC rows."),
-    "serve": ("cli.join", "Run the agent: answer proposals, privatise, upload."),
+    "serve": ("cli.serve", "Run the agent: answer proposals, privatise, upload."),
     "status": ("cli.home", "Show the agent's identity and health."),
     "proposals": ("cli.decide", "List proposals with their cost and findings."),
     "approve": ("cli.decide", "Approve a proposal: reserve its cost and sign."),

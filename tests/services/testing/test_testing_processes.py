@@ -103,4 +103,4 @@ def test_children_are_forked_from_a_process_of_one_thread_that_has_loaded_every_
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     threads, loaded = json.loads(run.stdout)
     assert threads == 1
-    assert {"commingle.coordinator.http.app", "commingle.party_agent.cli.join", "numpy", "pyarrow"} <= set(loaded)
+    assert {"commingle.coordinator.http.app", "commingle.party_agent.cli.serve", "numpy", "pyarrow"} <= set(loaded)
