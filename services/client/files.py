@@ -6,18 +6,17 @@ takes a release out verifies it like a fresh download.
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 from typing import Self
 
+from commingle.services.client.pins import NO_MEMBERS
 from commingle.services.errors import ReleaseDirectoryError
-from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
-from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.release.verification import PublishedRelease, open_manifest, verify_release
-from commingle.shared.runtime.errors import KeyFileError, SettingsError
+from commingle.shared.runtime.errors import KeyFileError
 from commingle.shared.runtime.files import MOST_BYTES, close_to_others, read_plain, write_durably
 
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
@@ -27,40 +26,6 @@ _MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page head
 _LARGEST_MATRIX_BYTES = 8 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _log = logging.getLogger(__name__)
-
-
-NO_MEMBERS: Mapping[str, str] = MappingProxyType({})
-
-
-def fingerprint(text: str | None) -> Fingerprint | None:
-    """A fingerprint as typed or pasted, or None for none. Raises SettingsError: it is not 64 hex digits."""
-    if text is None:
-        return None
-    if (known := parse_fingerprint(text)) is None:
-        raise SettingsError(
-            f"{text[:80]!r} is not a key's fingerprint",
-            remedy="Give the 64 hex digits that `commingle coordinator init` or `commingle party init` printed there.",
-        )
-    return known
-
-
-def member_pins(members: Mapping[str, str]) -> Mapping[str, Fingerprint]:
-    """Fingerprints by member, as typed or pasted. Raises SettingsError where one is not 64 hex digits."""
-    pins = {name: fingerprint(text) for name, text in members.items()}
-    return MappingProxyType({name: key for name, key in pins.items() if key is not None})
-
-
-def require_parties(pins: Mapping[str, str], parties: Collection[str]) -> None:
-    """Refuse a pin for somebody who has no part in the release, so that a misspelt name pins nobody unnoticed.
-
-    Raises VerificationError: a pinned member is not a party of it.
-    """
-    absent = sorted(pins.keys() - set(parties))
-    if absent:
-        raise VerificationError(
-            f"not a member of this release, and yet pinned: {', '.join(absent)}",
-            remedy=f"Its members call themselves {', '.join(parties)}.",
-        )
 
 
 def write_for_everyone(place: Path, files: Mapping[Path, bytes]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commingle.services.client.files import member_pins
+from commingle.services.client.pins import member_pins
 from commingle.shared.runtime.cli import gathered
 from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ca_option, http_option

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from commingle.services import analysis, models
 from commingle.services.client.export import Export, export
-from commingle.services.client.files import NO_MEMBERS, ReleaseFiles, fingerprint, member_pins
+from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.metadata import citation
+from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commingle.services.client.files import require_parties
 from commingle.services.client.options import CoordinatorAccess, access_options
+from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
 from commingle.services.models import FAMILIES

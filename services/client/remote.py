@@ -8,14 +8,8 @@ from typing import Self
 
 import httpx
 
-from commingle.services.client.files import (
-    NO_MEMBERS,
-    ReleaseCache,
-    ReleaseFiles,
-    fingerprint,
-    largest_matrix,
-    member_pins,
-)
+from commingle.services.client.files import ReleaseCache, ReleaseFiles, largest_matrix
+from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.dsse import Fingerprint, VerifyingKey

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles, fingerprint, require_parties, write_for_everyone
+from commingle.services.client.files import ReleaseFiles, write_for_everyone
 from commingle.services.client.metadata import citation
 from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
+from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.errors import DocumentError
