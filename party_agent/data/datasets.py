@@ -23,17 +23,23 @@ from commingle.party_agent.private.derived import Derived
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.pieces import Piece
 from commingle.party_agent.private.snapshot import Snapshot, snapshot_digest, with_subjects, write_snapshot
-from commingle.party_agent.private.sources import FileSource, PushedSource, Source, SourceTable, open_table, remedying
+from commingle.party_agent.private.sources import (
+    PushedSource,
+    Source,
+    SourceTable,
+    levels_spelled_missing,
+    open_table,
+    remedying,
+)
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.wire.answers import DatasetView
 from commingle.party_agent.wire.owner_words import id_words, words_for_wide
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Name, WireModel, decode, encode
-from commingle.shared.documents.schema import Attribute, NumericAttribute, as_registered, words_for_missing
+from commingle.shared.documents.schema import Attribute, as_registered, words_for_missing
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, SubjectKey, forms_of
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.settings import Clock
-from commingle.shared.values import spelled_missing
 
 _log = structlog.get_logger()
 _KEY_BYTES = 32
@@ -359,9 +365,7 @@ def _wrong_with(request: DatasetRequest) -> Iterator[tuple[str, str]]:
         yield f"{twice} is derived twice", "Leave one out."
     for key in sorted(keys & set(made)):
         yield f"{key} identifies people, and is derived", "Ids are written by --id-rule; give it another name."
-    if isinstance(request.source, FileSource) and request.source.is_csv:
-        read = [a for a in request.attributes if not isinstance(a, NumericAttribute) and a.name not in made]
-        yield from filter(None, (spelled_missing(a.name, a.levels) for a in read))
+    yield from levels_spelled_missing(request.source, [a for a in request.attributes if a.name not in made])
     for place, one in enumerate(request.derived, 1):
         if one.name not in {*names, *(name for later in request.derived[place:] for name in later.of)}:
             remedy = f"Add {one.name} to the schema, with its public bounds or levels; or leave it out: {one}"
