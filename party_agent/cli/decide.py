@@ -260,7 +260,7 @@ def show_proposal(console: Console, item: ProposalView, *, whole: bool = True) -
     counted = f", of whom about {item.kept} count" if item.kept is not None else ""
     console.print(f"  {item.mechanism}{k}, n = {item.n}{counted}, with {', '.join(item.parties)}")
     console.print(f"  asks of {item.dataset}: {', '.join(item.attributes)}")
-    for words in (*item.missing, *item.wide, *filter(None, [item.miscounted])):
+    for words in (*item.missing, *(item.wide or ()), *filter(None, [item.miscounted])):
         console.print(f"  {words}")
     console.print(f"  matches people by ids as {', '.join(item.id_rules)} writes them")
     if item.whitening:

@@ -109,7 +109,7 @@ def proposal_view(
         dataset=share.dataset,
         attributes=tuple(map(asked_as, share.attributes)),
         missing=_missing_words(share, counted),
-        wide=() if counted is None else tuple(counted.wide_words(_numbers(share))),
+        wide=None if counted is None else tuple(counted.wide_words(_numbers(share))),
         held=counted.n if counted and share.where is None else None,
         leaves=mechanism_of(spec).leaves,
         columns=share.attributes,

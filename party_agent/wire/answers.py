@@ -197,8 +197,8 @@ class ProposalView(Shown):
     missing: tuple[str, ...] = Field(
         description="what becomes of missing cells, in sentences; with counts for the operator."
     )
-    wide: tuple[str, ...] = Field(
-        (), description="numbers with bounds much wider than their values, in sentences; for the operator alone."
+    wide: tuple[str, ...] | None = _optional(
+        "numbers with bounds much wider than their values, in sentences; for the operator alone."
     )
     held: int | None = _optional("people that the data set holds; for the operator alone.")
     leaves: str = Field(description="what leaves this member, in a sentence.")

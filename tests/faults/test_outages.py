@@ -75,7 +75,7 @@ def test_coordinator_whose_disk_is_full_refuses_and_goes_on_when_there_is_space(
 def test_ledger_locked_by_another_process_for_longer_than_the_agent_waits_delays_the_round(running: Loopback) -> None:
     with locked(running.home("clinic").database):
         release = running.propose()
-        eventually(lambda: "locked" in job_error(running, "clinic", release), what="no word of the lock")
+        eventually(lambda: "holds the ledger" in job_error(running, "clinic", release), what="no word of the lock")
     running.check(release, State.PUBLISHED)
 
 

@@ -215,9 +215,9 @@ def test_bounds_much_wider_than_values_are_told_to_the_owner_alone_of_numbers_th
                 viewer: proposal_view(agent, agent.proposals.get(release), Forecasts(agent.store), viewer).wide
                 for viewer in Viewer
             }
-            (said,) = found.pop(Viewer.OPERATOR)
+            (said,) = found.pop(Viewer.OPERATOR) or ()
             assert said.startswith("age: nearly all values lie within 1 % of the bounds 20 to 100000. ")
-            assert found == {Viewer.TOKEN: (), Viewer.PERSON: (), Viewer.SENDER: (said,)}
+            assert found == {Viewer.TOKEN: None, Viewer.PERSON: None, Viewer.SENDER: (said,)}
         (told,) = (one.view(counts=counts) for one in agent.datasets.all() for counts in (True,))
         assert said in told.cell_words
         (hidden,) = (one.view(counts=False) for one in agent.datasets.all())
