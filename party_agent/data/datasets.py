@@ -19,18 +19,11 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
-from commingle.party_agent.private.derived import Derived
+from commingle.party_agent.private.derived import Derived, levels_spelled_missing
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.pieces import Piece
 from commingle.party_agent.private.snapshot import Snapshot, snapshot_digest, with_subjects, write_snapshot
-from commingle.party_agent.private.sources import (
-    PushedSource,
-    Source,
-    SourceTable,
-    levels_spelled_missing,
-    open_table,
-    remedying,
-)
+from commingle.party_agent.private.sources import FileSource, PushedSource, Source, SourceTable, open_table, remedying
 from commingle.party_agent.private.sql_store import SqlSource
 from commingle.party_agent.wire.answers import DatasetView
 from commingle.party_agent.wire.owner_words import id_words, words_for_wide
@@ -365,7 +358,8 @@ def _wrong_with(request: DatasetRequest) -> Iterator[tuple[str, str]]:
         yield f"{twice} is derived twice", "Leave one out."
     for key in sorted(keys & set(made)):
         yield f"{key} identifies people, and is derived", "Ids are written by --id-rule; give it another name."
-    yield from levels_spelled_missing(request.source, [a for a in request.attributes if a.name not in made])
+    if isinstance(request.source, FileSource) and request.source.is_csv:
+        yield from levels_spelled_missing(request.attributes, request.derived)
     for place, one in enumerate(request.derived, 1):
         if one.name not in {*names, *(name for later in request.derived[place:] for name in later.of)}:
             remedy = f"Add {one.name} to the schema, with its public bounds or levels; or leave it out: {one}"

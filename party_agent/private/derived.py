@@ -21,8 +21,8 @@ from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import WireModel, explain, tagged_by
-from commingle.shared.documents.schema import AttributeName, Level
-from commingle.shared.values import Cells, as_text, readable_numbers
+from commingle.shared.documents.schema import Attribute, AttributeName, Level, NumericAttribute
+from commingle.shared.values import Cells, as_text, readable_numbers, spelled_missing
 
 Column = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 _Numbers = NDArray[np.float64]
@@ -230,6 +230,14 @@ class DerivingReader:
     def __call__(self, columns: Sequence[str]) -> Iterator[RawBatch]:
         for batch in self.read(source_columns(columns, self.derived)):
             yield replace(batch, columns=with_derived(batch.columns, self.derived))
+
+
+def levels_spelled_missing(attributes: Sequence[Attribute], derived: Sequence[Derived]) -> Iterator[tuple[str, str]]:
+    """Why a CSV has nobody at some levels of the columns that are read from it, each with a remedy."""
+    made = {one.name for one in derived}
+    for attribute in attributes:
+        if not isinstance(attribute, NumericAttribute) and attribute.name not in made:
+            yield from filter(None, [spelled_missing(attribute.name, attribute.levels)])
 
 
 def explained(error: DataError, derived: Sequence[Derived], column: str) -> DataError:

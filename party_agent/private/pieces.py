@@ -17,16 +17,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from commingle.party_agent.errors import DataError, PieceError
-from commingle.party_agent.private.derived import Derived, explained, source_columns, with_derived
+from commingle.party_agent.private.derived import (
+    Derived,
+    explained,
+    levels_spelled_missing,
+    source_columns,
+    with_derived,
+)
 from commingle.party_agent.private.parquet_store import require_columns
 from commingle.party_agent.private.rows import RawBatch, RawReader, cells_of
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
-from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.encoding import encode_conforming
 from commingle.shared.runtime.csv_format import USUAL
 from commingle.shared.runtime.csv_records import csv_batches, csv_header
-from commingle.shared.values import Cells, as_text, spelled_missing, subject_ids
+from commingle.shared.values import Cells, as_text, subject_ids
 
 Piece = RawReader
 """Reads the rows of a piece: others pass it on and see none."""
@@ -49,7 +55,8 @@ def read_piece(
     if read is None:
         raise PieceError(f"rows are sent as {', '.join(_READERS)}", remedy="Say which: Content-Type")
     if read is _csv_columns:
-        _require_told_from_missing(attributes, derived)
+        for said, remedy in levels_spelled_missing(attributes, derived):
+            raise PieceError(said, remedy=remedy)
     columns = read(body, wanted)
     texts = {name: _texts(name, columns[name]) for name in wanted}
     size = len(next(iter(texts.values())))
@@ -79,15 +86,6 @@ def stored_piece(path: Path) -> Piece:
             yield RawBatch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
 
     return read
-
-
-def _require_told_from_missing(attributes: Sequence[Attribute], derived: Sequence[Derived]) -> None:
-    made = {one.name for one in derived}
-    for attribute in attributes:
-        if isinstance(attribute, NumericAttribute) or attribute.name in made:
-            continue
-        if wrong := spelled_missing(attribute.name, attribute.levels):
-            raise PieceError(wrong[0], remedy=wrong[1])
 
 
 def _csv_columns(body: bytes, wanted: Sequence[str]) -> _Columns:

@@ -47,7 +47,7 @@ from commingle.shared.runtime.tables import (
     quotes_end_elsewhere,
     read_batches,
 )
-from commingle.shared.values import Cells, spelled_missing, subject_ids
+from commingle.shared.values import Cells, subject_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class SourceTable:
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True, complete: bool = False) -> TableScan:
         """Read everything once; `complete` as `ReadingRecords` has it.
 
-        Raises DataError: cells do not fit the schema, where `strict`; the caller is told of every column.
+        Raises DataError: cells do not fit the schema, where `strict`; it names every column.
         """
         sorter, ids, cells, places = RecordSorter(), IdCounts(), dict[str, CellCounts](), dict[str, NDArray[np.int64]]()
         partitions = [DerivingReader(one, self.derived) for one in self.partitions] if self.derived else self.partitions
@@ -209,6 +209,10 @@ class FileSource(WireModel):
     lines_per_record: Annotated[int, Field(ge=1, le=MOST_LINES)] = USUAL.lines_per_record
 
     @property
+    def is_csv(self) -> bool:
+        return not is_workbook(Path(self.path)) and not is_parquet(Path(self.path))
+
+    @property
     def csv_format(self) -> CsvFormat:
         """How its text is read."""
         return CsvFormat(**self.model_dump(include={"encoding", "separator", "decimal", "lines_per_record"}))
@@ -221,15 +225,6 @@ def source_columns(source: FileSource) -> list[str]:
         return sheet_columns(path) if is_workbook(path) else column_names(path, source.csv_format)
     except UNREADABLE as error:
         raise unreadable(path, error, remedy=other_format(source)) from None
-
-
-def levels_spelled_missing(source: "Source", attributes: Sequence[Attribute]) -> Iterator[tuple[str, str]]:
-    """Why a CSV has nobody at some levels of these columns, each with a remedy; nothing for other sources."""
-    if not isinstance(source, FileSource) or is_workbook(Path(source.path)) or is_parquet(Path(source.path)):
-        return
-    for attribute in attributes:
-        if not isinstance(attribute, NumericAttribute) and (wrong := spelled_missing(attribute.name, attribute.levels)):
-            yield wrong
 
 
 class PushedSource(WireModel):
