@@ -36,11 +36,10 @@ from commingle.shared.release.checks import closed, terms_of
 
 _computing = [Lock() for _ in range(16)]
 _LEAST_NEEDED, _MOST_NEEDED = 100, 10**12  # people
-_HALVINGS = 12  # of ten decades: to half a per cent of a decade
+_RESOLUTION = 1 / 400  # of a decade
 _WEIGHTS = (2, 3, 4)
 _WORTH_SAYING, _AS_GOOD = 0.95, 0.02
-_POINTS = 9  # of a curve; each costs columns^3
-_WIDE = 128
+_POINTS, _POINTS_OF_WIDE, _WIDE = 9, 5, 128  # of a curve; each costs columns^3
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
 _LEAST_N, _MOST_N = 10, (1 << 53) - 1
 _LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
@@ -204,24 +203,28 @@ def _n_needed(terms: Terms, task: RegressionTask) -> int | None:
     def serves(exponent: float) -> bool:
         return is_useful(predicted(of(exponent), task))
 
-    found = _least(tells_apart)
-    if found is None:
-        return None
-    if not serves(found) and (found := _least(serves)) is None:
-        return None
-    n: float = 10**found
-    unit: int = 10 ** (floor(log10(n)) - 1)
-    return ceil(n / unit) * unit
+    found = _least(tells_apart, low=log10(_LEAST_NEEDED))
+    if found is not None and not serves(log10(_said(found))):  # which costs more, and where it holds the other does
+        found = _least(serves, low=found)
+    return None if found is None else _said(found)
 
 
-def _least(holds: Callable[[float], bool]) -> float | None:
-    low, high = log10(_LEAST_NEEDED), log10(_MOST_NEEDED)
-    if not holds(high):
-        return None
-    for _ in range(_HALVINGS):
+def _least(holds: Callable[[float], bool], *, low: float) -> float | None:
+    most, high = log10(_MOST_NEEDED), low + 1 / 2
+    while not holds(high := min(high, most)):
+        if high == most:
+            return None
+        low, high = high, high + 2
+    while high - low > _RESOLUTION:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+def _said(exponent: float) -> int:
+    n: float = 10**exponent
+    unit: int = 10 ** (floor(log10(n)) - 1)
+    return ceil(n / unit) * unit
 
 
 def _terms(task: RegressionTask, found: Prediction) -> tuple[TermForecast, ...]:
@@ -283,7 +286,7 @@ def _over_k(terms: Terms, asked: Question) -> tuple[Point, ...]:
     if bounds is None:
         return ()
     least, most = bounds
-    values = _whole(least, max(most, terms.k or 0))
+    values = _whole(terms, least, max(most, terms.k or 0))
     return tuple(_point(replace(terms, k=k), asked, at=k) for k in values)
 
 
@@ -291,21 +294,22 @@ def _over_epsilon(terms: Terms, asked: Question) -> tuple[Point, ...]:
     given = terms.epsilon
     most = _CLASSICAL_MOST if terms.calibration is Calibration.CLASSICAL else _MOST_EPSILON
     low, high = max(given / _EPSILONS, min(given, _LEAST_EPSILON)), min(given * _EPSILONS, max(given, most))
-    values = _spaced(low, high)
+    values = _spaced(terms, low, high)
     return tuple(_chosen(terms.reopened(epsilon=e), asked, at=e) for e in values)
 
 
 def _over_n(terms: Terms, asked: Question) -> tuple[Point, ...]:
-    values = _whole(max(_LEAST_N, terms.n / _SIZES), min(_MOST_N, terms.n * _SIZES))
+    values = _whole(terms, max(_LEAST_N, terms.n / _SIZES), min(_MOST_N, terms.n * _SIZES))
     return tuple(_chosen(terms.reopened(n=n), asked, at=n) for n in values)
 
 
-def _whole(low: float, high: float) -> list[int]:
-    return sorted({round(value) for value in _spaced(low, high)})
+def _whole(terms: Terms, low: float, high: float) -> list[int]:
+    return sorted({round(value) for value in _spaced(terms, low, high)})
 
 
-def _spaced(low: float, high: float) -> list[float]:
-    values: list[float] = np.geomspace(low, high, _POINTS).tolist()
+def _spaced(terms: Terms, low: float, high: float) -> list[float]:
+    points = _POINTS_OF_WIDE if len(terms.columns) > _WIDE else _POINTS
+    values: list[float] = np.geomspace(low, high, points).tolist()
     return values
 
 
