@@ -337,7 +337,7 @@ def fit(
     if family is not None:
         if estimator is not None or no_intercept or curve is not None:
             raise click.UsageError("--family has one estimator and an intercept; leave the other options out.")
-        formula = Formula.of(target, names, tuple(name for name in found.prepared.attributes if name != offset))
+        formula = Formula.of(target, names, tuple(found.prepared.attributes), offset)
         covers = interval_for or "population"
         model = found.glm(formula, family=family, offset=offset, confidence_level=confidence, interval_for=covers)
         _show_as(found, model, "text", plot=plot)

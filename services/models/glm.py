@@ -112,8 +112,15 @@ class GeneralisedFit(Drawn):
         X = np.hstack([np.ones((len(levels[0]), 1)), *blocks])
         return self.law.prediction(X, self.coefficients)
 
+    @property
+    def _form(self) -> str:
+        return ".4g" if self.family == "poisson" else ".4f"  # rates may be far below 1
+
     def table(self) -> ResultTable:
         low, high = self.n_interval
+        forms = [".3f"] * len(self.terms)
+        if self.family == "poisson":
+            forms[0] = self._form  # no ratio: the rate itself
         facts = [("people", f"{self.n:,}" if low == high else f"about {self.n:,} ({low:,} to {high:,})")]
         if self.auc_interval is not None:
             least, most = self.auc_interval
@@ -124,11 +131,11 @@ class GeneralisedFit(Drawn):
             heading="term",
             labels=self.terms,
             columns=(
-                ResultColumn(self.law.ratio, self.ratios, ".3f", interval=self.ratio_intervals),
+                ResultColumn(self.law.ratio, self.ratios, tuple(forms), interval=self.ratio_intervals),
                 ResultColumn("coefficient", self.coefficients, ".3f"),
                 ResultColumn("standard error", self.standard_errors, ".3f"),
                 ResultColumn("p", self.p_values, "p"),
-                ResultColumn("marginal effect", self.marginal_effects, ".4f"),
+                ResultColumn("marginal effect", self.marginal_effects, self._form),
             ),
             notes=(
                 *((self.sentence,) if self.sentence else ()),
@@ -157,9 +164,9 @@ class GeneralisedFit(Drawn):
             heading="level",
             labels=self.levels,
             columns=(
-                ResultColumn("expected", self.expected, ".4f"),
-                ResultColumn("observed", self.observed, ".4f"),
-                ResultColumn("standard error", self.observed_errors, ".4f"),
+                ResultColumn("expected", self.expected, self._form),
+                ResultColumn("observed", self.observed, self._form),
+                ResultColumn("standard error", self.observed_errors, self._form),
             ),
         )
 
@@ -192,8 +199,7 @@ def glm(
     require_interval(interval_for)
     require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)
-    names = tuple(name for name in prepared.attributes if name != offset)
-    asked = parse(formula, names) if isinstance(formula, str) else formula
+    asked = parse(formula, tuple(prepared.attributes), offset) if isinstance(formula, str) else formula
     law = outcome_of(sums, asked, family)
     law = law if offset is None else Rates.of(sums, law, offset)
     equation = Equation.of(sums, asked.outcome, law, asked.features, entropy)

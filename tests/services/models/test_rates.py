@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from commingle.services.errors import FamilyError
 from commingle.services.models import glm
-from commingle.services.models.formula import Formula
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.estimation.errors import FeaturesError, UnknownAttributeError
+from commingle.shared.estimation.errors import FeaturesError
 from tests.world.categorical import release_of
 
 AGES = ("young", "middle", "old")
@@ -81,6 +80,20 @@ def test_rate_ratios_without_noise_are_those_of_the_rows_with_an_exposure(overla
     )
     without = glm(released, MODEL, family="poisson")
     assert np.abs(without.coefficients - wanted.params)[2:].min() > 0.2  # the time hides what age and smoking do
+
+
+def test_rates_per_day_are_shown_with_four_significant_digits() -> None:
+    cells = people()
+    days = {**cells, "years": [1000 * years for years in cells["years"]]}
+    attributes = (ATTRIBUTES[0], NumericAttribute(name="years", lower=0, upper=5000), *ATTRIBUTES[2:])
+    found = glm(release_of(attributes, SIZES, days, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    ratios, *_, effects = found.table().columns
+    expected, observed, errors = found.calibration().columns
+    shown = [ratios.numerals()[0], *(column.numerals()[1] for column in (effects, expected, observed, errors))]
+    exact = (found.ratios[0], found.marginal_effects[1], found.expected[1], found.observed[1], found.observed_errors[1])
+    assert max(exact) < 0.001
+    assert [float(text.replace("\u2212", "-")) for text in shown] == pytest.approx(exact, rel=0.001)
+    assert ratios.numerals()[1] == f"{found.ratios[1]:.3f}"
 
 
 def test_calibration_is_of_rates() -> None:
@@ -184,11 +197,11 @@ def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
         ("falls ~ sex", "poisson", "days", "not of the same people"),
         ("falls ~ sex", "poisson", "weeks", "not of the same people"),
         ("visits ~ sex", "poisson", "years", "not of the same people"),
-        (Formula("years", None, ("sex",)), "poisson", "years", "both outcome and offset"),
+        ("years ~ sex", "poisson", "years", "both outcome and offset"),
     ],
 )
 def test_offset_that_is_no_time_of_the_same_people_is_refused(
-    formula: str | Formula, family: str, offset: str, said: str
+    formula: str, family: str, offset: str, said: str
 ) -> None:
     attributes = (
         *ATTRIBUTES,
@@ -227,8 +240,10 @@ def test_offset_is_no_feature() -> None:
     released = release_of(ATTRIBUTES, SIZES, people(), epsilon=WITHOUT)
     found = glm(released, "falls ~ .", family="poisson", offset="years")
     assert found.features == ("sex", "age", "smoker")
-    with pytest.raises(UnknownAttributeError, match="years"):
-        glm(released, "falls ~ sex + years", family="poisson", offset="years")
+    for formula in ("falls ~ sex + years", "falls ~ . + years"):
+        with pytest.raises(FamilyError, match="'years' is both offset and feature"):
+            glm(released, formula, family="poisson", offset="years")
+    assert glm(released, "falls ~ . - years - age", family="poisson", offset="years").features == ("sex", "smoker")
     fewer = replace(released, attributes={name: released.attributes[name] for name in ("falls", "years")})
     with pytest.raises(FeaturesError):
         glm(fewer, "falls ~ .", family="poisson", offset="years")
