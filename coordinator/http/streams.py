@@ -61,6 +61,7 @@ class Feed:
         self._waiters: set[_Waiter] = set()
         self._newest: dict[str, int] = {}
         self._unknown = 0  # what is not in it has none after this
+        self._watching: asyncio.Task[None] | None = None
         self._life = 0
         self.stopping = False
         store.on_event = self._committed
@@ -68,6 +69,7 @@ class Feed:
     def stop(self) -> None:
         """Let everybody go who waits: the process is about to end."""
         self.stopping = True
+        self._wake(self._waiters.copy())
 
     async def last(self, about: str | None = None) -> int:
         """The newest event's number, or the newest about a member or a release, which may be said too high."""
@@ -86,18 +88,32 @@ class Feed:
         Where a member is named, as soon as one of its releases took a step after `seq`; where a release is, as soon as
         it has an event.
         """
-        until = monotonic() + timeout_seconds
         with self._waiting(seq, about) as woken:  # before the look, so that no event falls between the two
-            while await self.last(about) <= seq and not self.stopping and (left := until - monotonic()) > 0:
-                with suppress(TimeoutError):  # another process may have recorded one
-                    async with asyncio.timeout(min(POLL_SECONDS, left)):
+            if await self.last(about) > seq:
+                return
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    while self._known(about) <= seq and not self.stopping:
                         await woken.wait()
-                woken.clear()
+                        woken.clear()
+            except TimeoutError:
+                await self.last(about)  # nobody leaves while a look is under way: who stops a feed may close its store
+
+    async def _watch(self) -> None:
+        """One looks for all who wait: another process may have recorded something."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not self._waiters:
+                return
+            with suppress(StorageError):  # who asks anew is told
+                await self.last()
 
     @contextmanager
     def _waiting(self, seq: int, about: str | None) -> Iterator[asyncio.Event]:
         waiter = _Waiter(seq, about, asyncio.get_running_loop(), asyncio.Event())
         self._waiters.add(waiter)
+        if self._watching is None or self._watching.done():
+            self._watching = waiter.loop.create_task(self._watch())
         try:
             yield waiter.woken
         finally:
@@ -110,7 +126,7 @@ class Feed:
         """Something was, on any thread: look who waits for it, there and then, and wake nobody else."""
         self._looked = -POLL_SECONDS
         if self._waiters:
-            with suppress(StorageError):  # those who wait look again within `POLL_SECONDS`
+            with suppress(StorageError):  # they are looked for again within `POLL_SECONDS`
                 self._look()
 
     def _look(self) -> None:
@@ -125,10 +141,13 @@ class Feed:
                 if len(self._newest) > _MOST_KNOWN:
                     self._newest, self._unknown = {}, last
             self._last = last
-        for waiter in self._waiters.copy():  # others come and go meanwhile
-            if self._known(waiter.about) > waiter.seq:
-                with suppress(RuntimeError):  # that loop has ended
-                    waiter.loop.call_soon_threadsafe(waiter.woken.set)
+        self._wake(waiter for waiter in self._waiters.copy() if self._known(waiter.about) > waiter.seq)
+
+    @staticmethod
+    def _wake(waiters: Iterable[_Waiter]) -> None:
+        for waiter in waiters:
+            with suppress(RuntimeError):  # that loop has ended
+                waiter.loop.call_soon_threadsafe(waiter.woken.set)
 
 
 class Shared:

@@ -80,7 +80,7 @@ PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "prediction": joined(pages.prediction, pages.goals),
     "public_moment": papers.public_moment,
     "regression": guides.regression,
-    "results": joined(pages.results, pages.whitening),
+    "results": joined(pages.results, pages.whitening, pages.year),
     "wang2018": papers.wang2018,
     "wu2022": joined(papers.wu2022, papers.classification),
 }

@@ -253,6 +253,35 @@ def results() -> tuple[Figures, Tables]:
     }
 
 
+def year() -> tuple[Figures, Tables]:
+    found = read("year")
+    costs, least = found["costs"], found["results"][0]
+    taken = [
+        {
+            "n": r["releases a year"],
+            "days": r["days"],
+            "busiest": r["busiest minute"],
+            "wait": r["wait, ms"]["p99.9"] / 1e3,
+            "longest": r["longest wait, s"],
+            "hours": r["hours to publication"]["median"],
+            "open": r["open"]["most"],
+        }
+        for r in found["results"]
+    ]
+    figures = {
+        "year_costs": f"{costs['release'] * 1e3:.0f} ms and {costs['member'] * 1e3:.0f} ms",
+        "year_follower": f"{costs['follower'] * 1e6:.0f} microseconds",
+        "year_over": _span(round(over, 2) for over in found["measured over the line"].values()),
+        "year_idle": f"{least['waiting agents take']:.0%}".replace("%", " %"),
+        "year_requests": f"{100 * least['requests take']:.1f} %",
+        "year_after": f"{least['seconds after approval']['median']:.0f} s",
+        "year_hours": f"{least['hours to publication']['p99'] / 24:.0f} days",
+    }
+    heads = "releases a year | days | busiest minute | wait, p99.9 | longest wait | to publication, median | most open"
+    each = "{n:,} | {days:g} | {busiest:.0%} | {wait:.1f} s | {longest:.1f} s | {hours:.0f} hours | {open:,}"
+    return figures, {"year": filled(heads, each, taken)}
+
+
 def _columns(table: Iterable[Sequence[str]], kept: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     heading, *body = ([row[i] for i in kept] for row in table)
     return heading, body
