@@ -117,7 +117,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("as docs/design/states.md#ledger, #hash-chain and ADR 9 say (docs/adr/0011); README.md", []),
+        ("as docs/design/states.md#ledger, #hash-chain and ADR 9 say (docs/adr/0013); README.md", []),
         ("docs/proofs/sensitivity.md 3.4, and docs/proofs/sensitivity.md,\n2.2", []),
         ("see protocol.md section 4", ["protocol.md"]),
         ("docs/design/states.md#ledger, #room", ["docs/design/states.md#room"]),
