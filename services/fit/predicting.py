@@ -28,6 +28,7 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
 
     Raises RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
     """
+    require_columns(rows)
     asked = dict.fromkeys(name for a in attributes for name in asked_for(a))
     missing = [name for name in asked if name not in rows]
     if missing:
@@ -42,6 +43,15 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
     for attribute in attributes:
         columns += _columns(attribute, *(rows[name] for name in asked_for(attribute)))
     return np.column_stack(columns)
+
+
+def require_columns(rows: Mapping[str, Values]) -> None:
+    """Raises RowsError: the rows are no values by attribute, but a list of rows for example."""
+    if not hasattr(rows, "keys"):
+        raise RowsError(
+            "the rows are not given by attribute",
+            remedy='Give the values of all rows by attribute, as {"age": [40, 50]}; pandas.DataFrame(rows) makes them.',
+        )
 
 
 def asked_for(attribute: Attribute) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.fit.predicting import Values, level_places
+from commingle.services.fit.predicting import Values, level_places, require_columns
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import LogRatios, normal_reach, percent, require_confidence, standard_errors
 from commingle.services.models.factors import Factor, terms_of
@@ -102,6 +102,7 @@ class GeneralisedFit(Drawn):
 
         Raises RowsError: a feature is missing, of another length, or holds what is not one of its levels.
         """
+        require_columns(rows)
         lacking = [name for name in self.features if name not in rows]
         if lacking or len({len(rows[name]) for name in self.features}) != 1:
             raise RowsError("a feature is missing, or of another length", remedy=f"Give {', '.join(self.features)}.")

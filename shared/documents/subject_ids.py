@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.text import printable
+from commingle.shared.text import counted, printable
 
 IdRule = Literal["exact/1", "text/1", "code/1", "digits/1", "date/1"]
 MAX_KEYS = 8
@@ -170,6 +170,9 @@ def _run_in_words(kind: str, runs: Sequence[str]) -> str:
     return f"{kind} ({least if least == most else f'{least} to {most}'}{', some with leading zeros' if zeros else ''})"
 
 
+_UNEVEN = "another number of cells than there are columns"
+
+
 @dataclass(frozen=True, slots=True)
 class IdCounts:
     """What the subject ids of a table are like. Functions of private rows: for their owner, and nobody else.
@@ -200,15 +203,16 @@ class IdCounts:
     def problems(self) -> list[str]:
         """Why these rows are no list of subjects, each reason with its count. Empty: they are one."""
         found = (
-            (self.missing, "subject ids are missing"),
-            (self.invalid, "subject ids do not follow their rule"),
-            (self.duplicates, "duplicate subject ids"),
-            (self.unreadable, "records cannot be read"),
-            (self.uneven, "records have another number of cells than there are columns"),
+            (self.missing, "subject id is missing", "subject ids are missing"),
+            (self.invalid, "subject id does not follow its rule", "subject ids do not follow their rule"),
+            (self.duplicates, "duplicate subject id", "duplicate subject ids"),
+            (self.unreadable, "record cannot be read", "records cannot be read"),
+            (self.uneven, f"record has {_UNEVEN}", f"records have {_UNEVEN}"),
         )
-        return [f"{count} {what}" for count, what in found if count]
+        return [counted(count, one, many) for count, one, many in found if count]
 
     def sentence(self, key: SubjectKey) -> str:
         """All counts, for whom the rows belong to."""
-        written = [f"{self.changed} ids are written otherwise by {', '.join(key.rules)}"] if self.changed else []
-        return ", ".join([f"{self.rows} rows", *self.problems, *written])
+        ids = counted(self.changed, "id is", "ids are")
+        written = [f"{ids} written otherwise by {', '.join(key.rules)}"] if self.changed else []
+        return ", ".join([counted(self.rows, "row"), *self.problems, *written])

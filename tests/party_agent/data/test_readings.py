@@ -339,6 +339,6 @@ def test_counts_of_ids_are_told_to_the_operator_by_command_and_doctor(
     with pytest.raises(SystemExit):
         main([str(part) for part in (*add, *options)])
     said = capsys.readouterr().err.replace("\n", " ")
-    for expected in ("1 subject ids are missing", "1 subject ids do not follow", "1 duplicate subject ids"):
+    for expected in ("1 subject id is missing", "1 subject id does not follow", "1 duplicate subject id"):
         assert expected in said
     assert N == 40

@@ -68,7 +68,7 @@ def test_ids_are_canonical_and_in_byte_order_whatever_they_are(ids: list[str]) -
     assert [one for one, _ in given_by(found)] == sorted(canonical)
 
 
-TWICE, MISSING = "1 duplicate subject ids", "1 subject ids are missing"
+TWICE, MISSING = "1 duplicate subject id", "1 subject id is missing"
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def test_collinear_features_without_noise_are_refused_by_name() -> None:
     ("rows", "says"),
     [
         ({"age": [40.0]}, "the rows lack 'sex'"),
+        ([{"age": 40.0, "sex": "male"}], "the rows are not given by attribute"),
         ({"age": [40.0, 41.0], "sex": ["male"]}, "differ in length: \\[1, 2\\]"),
         ({"age": [40.0], "sex": ["mail"]}, "'sex' holds something that is not one of its levels"),
         ({"age": ["old"], "sex": ["male"]}, "'age' holds something that is not a number"),

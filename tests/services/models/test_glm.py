@@ -253,6 +253,8 @@ def test_effects_and_predictions_are_chances() -> None:
         found.predict({**rows, "sex": ["x", "f"]})
     with pytest.raises(RowsError, match="of another length"):
         found.predict({"sex": ["m"]})
+    with pytest.raises(RowsError, match="not given by attribute"):
+        found.predict([{"sex": "m", "smoker": "no"}])  # type: ignore[arg-type]
 
 
 def test_auc_is_that_of_the_predictions_on_the_rows() -> None:

@@ -90,8 +90,8 @@ def test_csv_declares_types_only_where_that_is_asked_for(tmp_path: Path) -> None
         ("x,x\n1,2\n", None, "two columns are named 'x'"),
         ("x,\n1,2\n", None, "a column has no name"),
         ("x,y\n1,2\n1,2,3\n", None, "not a table"),
-        ("id,x\na,1\na,2\n", "id", "column id: 1 duplicate subject ids"),
-        ("id,x\na,1\n,2\n", "id", "column id: 1 subject ids are missing"),
+        ("id,x\na,1\na,2\n", "id", "column id: 1 duplicate subject id"),
+        ("id,x\na,1\n,2\n", "id", "column id: 1 subject id is missing"),
         ("id,x\na,1\n", "key", "no column 'key'"),
     ],
 )

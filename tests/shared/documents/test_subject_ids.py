@@ -138,7 +138,7 @@ def test_counts_are_said_each_with_its_number() -> None:
     assert counts == IdCounts(12, missing=1, invalid=3, changed=3)
     said = counts.sentence(SubjectKey.of("id", ("digits/1",)))
     assert said == (
-        "12 rows, 1 subject ids are missing, 3 subject ids do not follow their rule, "
+        "12 rows, 1 subject id is missing, 3 subject ids do not follow their rule, "
         "3 ids are written otherwise by digits/1"
     )
     assert IdCounts(4).problems == []
