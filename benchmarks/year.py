@@ -284,8 +284,9 @@ def measured(asked: Asked) -> tuple[Costs, dict[str, float]]:
 
 def measure(asked: Asked) -> Report:
     costs, over = measured(asked)
-    usual, rng = Assumptions(replicas=asked.given["replicas"], members=asked.given["members"]), generator(36)
-    whole = replace(usual, releases=asked.given["releases"])
+    rng, few = generator(36), 10 if asked.quick else 1
+    members, releases = (asked.given[name] // few for name in ("members", "releases"))
+    whole = Assumptions(replicas=asked.given["replicas"], members=members, releases=releases)
     days = 1.0 if asked.quick else asked.given["days"]
     more = [(replace(whole, releases=whole.releases * factor), min(days, 7.0)) for factor in (3, 10, 30)]
     cases = [(whole, days), *(more if not asked.quick else [])]
