@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from commingle.services.errors import FamilyError
 from commingle.services.models import glm
+from commingle.services.models.formula import Formula
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.errors import FeaturesError
 from tests.world.categorical import release_of
@@ -198,10 +199,11 @@ def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
         ("falls ~ sex", "poisson", "weeks", "not of the same people"),
         ("visits ~ sex", "poisson", "years", "not of the same people"),
         ("years ~ sex", "poisson", "years", "both outcome and offset"),
+        (Formula("years", None, ("sex",)), "poisson", "years", "both outcome and offset"),
     ],
 )
 def test_offset_that_is_no_time_of_the_same_people_is_refused(
-    formula: str, family: str, offset: str, said: str
+    formula: str | Formula, family: str, offset: str, said: str
 ) -> None:
     attributes = (
         *ATTRIBUTES,
