@@ -4,8 +4,12 @@ Arrow comes a column at a time, where SQLAlchemy would make an object of each ce
 come as they are. Other types come as the text that the database writes for them, which is what the encoder would read
 of them: Arrow would know the amount of a `money` by its cents and some types not at all. Which is which depends on the
 declared types of columns, never on a cell.
+
+PostgreSQL hands texts out as UTF-8, and ends the query at one byte of another encoding that UTF-8 has nothing for: a
+release would fail by one person's record. Such texts leave it as the bytes that it stores, and are decoded here.
 """
 
+import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +26,7 @@ from commingle.shared.errors import MissingExtraError
 from commingle.shared.runtime.files import require_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 from commingle.shared.text import printable
-from commingle.shared.values import LONGEST_CELL, UNREADABLE
+from commingle.shared.values import LONGEST_CELL, UNREADABLE, Cells
 
 if TYPE_CHECKING:  # SQLAlchemy loads slowly, and most tables are files
     import sqlite3
@@ -100,8 +104,8 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     try:
         if (database := _DATABASES.get(f"{engine.dialect.name}+{engine.dialect.driver}")) is not None:
             named = [f"commingle_source.{quote(name)}" for name in wanted]
-            for batch in database.batches(engine, table, named):
-                yield RawBatch(dict(zip(wanted, batch.columns, strict=True)), batch.num_rows)
+            for cells in database.batches(engine, table, named):
+                yield RawBatch(dict(zip(wanted, cells, strict=True)), len(cells[0]))
             return
         statement = f"SELECT {names} FROM {table}"  # noqa: S608 - the party's own query on its own database
         with engine.connect().execution_options(stream_results=True) as connection:
@@ -191,34 +195,71 @@ class ArrowDatabase:
         type_of: SQL for the name of a column's type.
         plain: types whose cells are read as they are, and short.
         long: other such types, with SQL for the bytes of a cell; the first is the type of what is cast to text.
+        binary: the one of them whose cells are no text.
         reading: runs a statement.
+        encoding: SQL for how texts are stored.
+        as_stored: SQL for a text's bytes.
     """
 
     type_of: str
     plain: frozenset[str]
     long: Mapping[str, str]
+    binary: str
     reading: "Callable[[Engine, str], AbstractContextManager[pa.RecordBatchReader]]"
+    encoding: str = "'UTF8'"
+    as_stored: str = "{}"
 
-    def batches(self, engine: "Engine", table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, engine: "Engine", table: str, columns: Sequence[str]) -> Iterator[list[Cells]]:
         """Columns, quoted, of a table, the query in brackets with a name of its own, in whatever order of rows."""
-        types = ", ".join(self.type_of.format(name) for name in columns)
+        types = ", ".join((self.encoding, *map(self.type_of.format, columns)))
         asked = f"SELECT {types} FROM (SELECT 1) one LEFT JOIN {table} ON FALSE"  # noqa: S608 - the party's own query on its own database; a row without cells, whatever rows there are
         with self.reading(engine, asked) as reader:
-            declared = [cells[0].as_py() for cells in reader.read_all().columns]
-        cells = map(self._cell, columns, declared)
+            stored, *declared = [cells[0].as_py() for cells in reader.read_all().columns]
+        codec = _codec(stored)
+        moved = [codec if self._is_text(kind) else None for kind in declared]
+        cells = map(self._cell, columns, declared, moved)
         rows = f"SELECT {', '.join(cells)} FROM {table}"  # noqa: S608 - as above
         with self.reading(engine, rows) as reader:
             for batch in _together(reader):
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-                    yield batch.slice(start, ROWS_AT_ONCE)
+                    part = batch.slice(start, ROWS_AT_ONCE)
+                    yield list(map(_as_utf8, part.columns, moved))
 
-    def _cell(self, name: str, kind: str) -> str:
+    def _is_text(self, kind: str) -> bool:
+        return kind not in self.plain and kind != self.binary
+
+    def _cell(self, name: str, kind: str, codec: str | None) -> str:
         """SQL for a cell; one that is too long to be read stays in the database, and ends no batch of others."""
         if kind in self.plain:
             return name
         cell = name if kind in self.long else f"CAST({name} AS text)"
         length = self.long.get(kind, next(iter(self.long.values()))).format(cell)
-        return f"CASE WHEN {length} <= {LONGEST_CELL} THEN {cell} END"
+        return f"CASE WHEN {length} <= {LONGEST_CELL} THEN {self.as_stored.format(cell) if codec else cell} END"
+
+
+_CODECS = {"SQL_ASCII": "utf-8", "KOI8R": "koi8_r", "KOI8U": "koi8_u"}
+
+
+def _codec(stored: str) -> str | None:
+    """Python's codec for texts that leave the database as they are stored; None where they are UTF-8."""
+    if stored == "UTF8":
+        return None
+    try:
+        return codecs.lookup(_CODECS.get(stored, stored.replace("WIN", "cp"))).name
+    except LookupError:
+        raise SourceError(
+            f"texts of this database are stored as {stored}, which cannot be read",
+            remedy="Copy the table to a database in UTF8, and read that.",
+        ) from None
+
+
+def _as_utf8(cells: Cells, codec: str | None) -> Cells:
+    """Bytes that the codec does not have stay as they are, which is no UTF-8: that cell alone is unreadable."""
+    if codec is None:
+        return cells
+    texts = (None if cell is None else cell.decode(codec, "surrogateescape") for cell in cells.to_pylist())
+    found = [None if text is None else text.encode(errors="surrogateescape") for text in texts]
+    return pa.array(found, pa.large_binary())
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -285,12 +326,16 @@ _DATABASES: Mapping[str, ArrowDatabase] = {
         "CAST(pg_typeof({}) AS text)",
         frozenset({"smallint", "integer", "bigint", "double precision", "boolean"}),
         dict.fromkeys(("text", "character varying", "bytea"), "octet_length({})"),
+        "bytea",
         _from_postgresql,
+        encoding="CAST(getdatabaseencoding() AS text)",
+        as_stored="convert_to({}, getdatabaseencoding())",
     ),
     "duckdb+duckdb_sqlalchemy": ArrowDatabase(
         "typeof({})",
         frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"}),
         {"VARCHAR": "strlen({})", "BLOB": "octet_length({})"},
+        "BLOB",
         _from_duckdb,
     ),
 }

@@ -261,6 +261,51 @@ def test_text_of_postgresql_above_the_longest_is_missing_and_no_other(postgres: 
     assert read == {"short": 1, "longest": LONGEST_CELL, "long": None}
 
 
+@pytest.mark.parametrize(
+    ("encoding", "stored", "read"),
+    [
+        ("SQL_ASCII", b"\xe9", b"\xe9"),
+        ("SQL_ASCII", "\u00e9".encode(), "\u00e9".encode()),
+        ("WIN1252", b"\x81", b"\x81"),
+        ("WIN1252", b"\xe9", "\u00e9".encode()),
+        ("KOI8R", b"\xc1", "\u0430".encode()),
+        ("EUC_JP", b"\xc6\xfc", "\u65e5".encode()),
+        ("EUC_JP", b"\xad\xa1", b"\xad\xa1"),
+    ],
+)
+def test_text_of_postgresql_in_another_encoding_is_read_and_an_odd_one_ends_no_reading(
+    postgres: PostgresServer, encoding: str, stored: bytes, read: bytes
+) -> None:
+    with stored_as(postgres, encoding) as url:
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("SET client_encoding = 'SQL_ASCII'")  # the server takes and stores bytes
+            db.execute("CREATE TABLE t (id integer, level text, name varchar(9), document json)")
+            row = b"(2, '%b', '%b', '\"%b\"')" % (stored, stored, stored)
+            db.execute(b"INSERT INTO t VALUES (1, 'a', NULL, NULL), " + row)
+        found = dict[Any, Any]()
+        for batch in read_query(SqlSource(url=url, query="SELECT * FROM t"), ["id", "level", "name", "document"]):
+            cells = [batch.columns[name].to_pylist() for name in ("id", "level", "name", "document")]
+            found |= {who: others for who, *others in zip(*cells, strict=True)}
+    assert found == {1: [b"a", None, None], 2: [read, read, b'"%b"' % read]}
+
+
+def test_postgresql_whose_encoding_python_lacks_is_refused_whatever_its_rows(postgres: PostgresServer) -> None:
+    with stored_as(postgres, "EUC_TW") as url, pytest.raises(SourceError, match="stored as EUC_TW"):
+        list(read_query(SqlSource(url=url, query="SELECT 1 AS id"), ["id"]))
+
+
+@contextmanager
+def stored_as(server: PostgresServer, encoding: str) -> Iterator[str]:
+    """The URL of a database of the server's that stores texts so, while it is there."""
+    name = encoding.lower()
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0".encode())
+        try:
+            yield server.url.replace("/postgres?", f"/{name}?")
+        finally:
+            db.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
 def test_table_without_rows_gives_none() -> None:
     source = SqlSource(url="duckdb://", query="SELECT 1 AS id, 'x' AS level LIMIT 0")
     assert not sum(batch.size for batch in read_query(source, ["id", "level"]))
