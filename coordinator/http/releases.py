@@ -61,23 +61,24 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
         with coordinator.store.read() as tx:
             return spec_of(require_release(tx, release)).document
 
-    async def compute(client: str, release: str) -> None:
+    async def compute(client: str, release: str, asked: ReleaseSpec) -> Forecast | None:
         """Once: whose turn comes meanwhile waits, and goes on where the one before hangs up."""
-        asked = await run_in_threadpool(spec, release)
         async with pool.turn(client), computing.setdefault(release, Lock()):
             if release not in known:
                 known[release] = await pool.do(forecast_of, asked)
+                if len(known) > _MEMORY:
+                    known.popitem(last=False)
+            return known[release]
 
     @router.get("/{release}/forecast")
     async def show_forecast(release: str, request: Request) -> Forecast | None:
         """What to expect of a release, from its spec alone; null where no attribute can be a target."""
-        if release not in known:
-            client = client_of(request)
-            with pool.place(client):
-                await while_connected(request, compute(client, release))
-            if len(known) > _MEMORY:
-                known.popitem(last=False)
-        return known[release]
+        asked = await run_in_threadpool(spec, release)  # one whose spec was dropped has none, computed or not
+        if release in known:
+            return known[release]
+        client = client_of(request)
+        with pool.place(client):
+            return await while_connected(request, compute(client, release, asked))
 
     return router
 

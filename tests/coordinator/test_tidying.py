@@ -209,12 +209,9 @@ def test_release_that_came_to_nothing_loses_its_documents_after_the_retention(
     assert hub.show(proposed) == before | {"spec": None}
 
 
-def test_what_was_dropped_can_still_be_listed_and_audited_and_is_not_taken_up_again(
-    open_hub: Callable[..., Hub],
-) -> None:
-    hub = open_hub(apart=True)  # another coordinator's application may know this forecast
-    parties = hub.enrolled("clinic"), hub.enrolled("registry")
+def test_what_was_dropped_can_still_be_listed_and_audited_and_is_not_taken_up_again(hub: Hub, parties: Parties) -> None:
     proposed = rejected(hub, parties)
+    assert hub.http.get(f"/v1/releases/{proposed.id}/forecast").is_success
     hub.clock.move(days=31)
     prune(hub.coordinator)
     assert [one["id"] for one in hub.http.get("/v1/releases").json()["items"]] == [proposed.id]
