@@ -187,7 +187,7 @@ class Authenticator:
         try:
             signed = await run_in_threadpool(check)
             body.digest = None if signed is None else signed.body
-            return b"".join([piece async for piece in body.pieces(JSON_LIMIT)])
+            return await body.read(JSON_LIMIT)
         except CommingleError:
             await body.drain()
             raise

@@ -65,6 +65,13 @@ class Body:
                 "the body is not the one that was signed", remedy="Something changed it on its way; send it again."
             )
 
+    async def read(self, limit: int) -> bytes:
+        """All that arrives. Raises like `pieces`."""
+        received = bytearray()  # not a list: a sender of pieces of a byte or two would have a hundred times that kept
+        async for piece in self.pieces(limit):
+            received += piece
+        return bytes(received)
+
     async def copy(self, file: BinaryIO, *, limit: int, disks: Disks) -> None:
         """Write what arrives to a file. Raises like `pieces`, and OSError.
 
@@ -119,7 +126,4 @@ class Body:
 
 async def read_body(request: Request, most_bytes: int, *, patience_seconds: float = _PATIENCE_SECONDS) -> bytes:
     """All of a body. Raises TooLargeError, TruncatedError."""
-    received = bytearray()  # not a list: a sender of pieces of a byte or two would have a hundred times that kept
-    async for piece in Body(request, patience_seconds=patience_seconds).pieces(most_bytes):
-        received += piece
-    return bytes(received)
+    return await Body(request, patience_seconds=patience_seconds).read(most_bytes)

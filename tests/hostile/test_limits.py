@@ -2,15 +2,17 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 
 from commingle import ReleaseClient
+from commingle.coordinator.coordinator import Coordinator
+from commingle.coordinator.http.access import Authenticator
 from commingle.services.learner.app import STATUSES
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
@@ -119,7 +121,14 @@ def test_coordinator_drains_no_more_than_it_must_of_a_body_that_never_ends() -> 
     asyncio.run(asyncio.wait_for(read(), 60))
 
 
-def test_body_in_pieces_of_two_bytes_takes_little_more_memory_than_its_length() -> None:
+@pytest.mark.parametrize(
+    "taken",
+    [lambda request: read_body(request, 1 << 20), Authenticator(cast("Coordinator", None)).unsigned_body],
+    ids=["agent or learner", "coordinator"],
+)
+def test_body_in_pieces_of_two_bytes_takes_little_more_memory_than_its_length(
+    taken: Callable[[Request], Awaitable[bytes]],
+) -> None:
     pieces = 100_000
 
     async def read() -> int:
@@ -135,7 +144,7 @@ def test_body_in_pieces_of_two_bytes_takes_little_more_memory_than_its_length() 
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
         tracemalloc.start()
         try:
-            assert len(await read_body(request, 1 << 20)) == 2 * pieces
+            assert len(await taken(request)) == 2 * pieces
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
