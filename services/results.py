@@ -7,8 +7,8 @@ import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,6 +178,8 @@ class Result(ABC):
     """
 
     __slots__ = ()
+    computed: ClassVar[tuple[str, ...]] = ()
+    """Properties that JSON has after the fields."""
 
     @abstractmethod
     def table(self) -> ResultTable:
@@ -193,8 +195,7 @@ class Result(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: lists, and None for what is not a finite number."""
-        names = [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type] # every subclass is a dataclass
-        return {name: json_value(getattr(self, name)) for name in names}
+        return {name: json_value(getattr(self, name)) for name in json_names(type(self))}
 
     def _repr_html_(self) -> str:
         return self.table().to_html()
@@ -214,6 +215,11 @@ class Drawn(Result):
         return self.pictures()[0].draw(ax)
 
 
+def json_names(kind: type) -> tuple[str, ...]:
+    """What a dataclass is in JSON: the fields that it shows, and the properties that it names as `computed`."""
+    return (*(field.name for field in fields(kind) if field.repr), *getattr(kind, "computed", ()))
+
+
 def markdown_row(texts: Iterable[str]) -> str:
     """A line of a table of GitHub's Markdown, whatever its cells hold."""
     return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
@@ -229,11 +235,13 @@ def _latex(text: str) -> str:
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
-    """Lists for arrays and tuples, and None for what is not a finite number."""
+    """Lists for arrays and tuples, objects for dataclasses, and None for what is not a finite number."""
     if isinstance(value, np.ndarray):
         return json_value(value.tolist())
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]
+    if is_dataclass(value):
+        return {name: json_value(getattr(value, name)) for name in json_names(type(value))}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

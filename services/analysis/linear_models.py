@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,8 @@ class TwoStageFit(Result):
         first_stages: for each endogenous feature, whether the instruments explain it.
     """
 
+    computed: ClassVar = ("warnings",)
+
     fit: Fit
     endogenous: tuple[str, ...]
     instruments: tuple[str, ...]
@@ -136,14 +138,6 @@ class TwoStageFit(Result):
         stages = [f"First stage of {s.target}: F = {s.statistic:.4g}." for s in self.first_stages]
         shown = self.fit.table()
         return replace(shown, notes=(*shown.notes, f"Instruments: {', '.join(self.instruments)}.", *stages))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.fit.to_dict(),
-            "endogenous": list(self.endogenous),
-            "instruments": list(self.instruments),
-            "first_stages": [stage.to_dict() for stage in self.first_stages],
-        }
 
 
 def two_stage(

@@ -2,18 +2,22 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 
+from commingle.services.analysis import CrossTable, Description, Survival
+from commingle.services.answers import answer_of
+from commingle.services.client.export import Export
 from commingle.services.client.options import CoordinatorAccess, access_options
 from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
-from commingle.services.models import FAMILIES
+from commingle.services.fit.result import Curve, Fit
+from commingle.services.models import FAMILIES, GeneralisedFit, HazardRatios, StratifiedTable, SyntheticRows
 from commingle.services.models.formula import Formula
 from commingle.services.models.synthetic import MOST
 from commingle.services.plotting import save
@@ -161,9 +165,9 @@ _OF_ONE: Mapping[str, object] = {
     "release": str,
     "coordinator_pinned": bool,
     "members": dict[str, dict[str, str | bool]],
-    "warnings": tuple[str, ...],
 }
-_answer_option = reads(unless=("--save", "--plot"), more=True, **_OF_ONE)
+_WRITTEN: Mapping[str, object] = {**_OF_ONE, "written": list[str]}
+_UNLESS = ("--save", "--plot")
 
 
 def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
@@ -173,7 +177,8 @@ def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
     def show(*, found: Release, plot: Path | None, written: str, **asked: object) -> None:
         _show_as(found, command(found=found, **asked), written, plot=plot)
 
-    command_line: Callable[..., None] = _confidence_option(_plot_option(_format_option(_answer_option(show))))
+    answer = reads(partial(answer_of, command.__annotations__["return"], **_OF_ONE), unless=_UNLESS)
+    command_line: Callable[..., None] = _confidence_option(_plot_option(_format_option(answer(show))))
     return command_line
 
 
@@ -204,7 +209,7 @@ def table(
     reference: str | None,
     within: str | None,
     confidence: float,
-) -> Drawn:
+) -> CrossTable | StratifiedTable:
     """Count two attributes of a release: shares, odds ratios.
 
     It has to be of moments. Shares are compared by risk difference, risk ratio, odds ratio and a test.
@@ -228,7 +233,7 @@ Examples:
 @click.argument("attributes", nargs=-1)
 @click.option("--by", metavar="NAME", help="An attribute with levels: describe each of its groups, and compare them.")
 @_shown
-def describe(*, found: Release, attributes: tuple[str, ...], by: str | None, confidence: float) -> Drawn:
+def describe(*, found: Release, attributes: tuple[str, ...], by: str | None, confidence: float) -> Description:
     """Say who is in a release: levels and means, by group.
 
     It has to be of moments.
@@ -256,7 +261,7 @@ Examples:
 @_shown
 def survival(
     *, found: Release, outcome: str, by: str | None, ratios: tuple[str, ...], event: str | None, confidence: float
-) -> Drawn:
+) -> Survival | HazardRatios:
     """Follow people until an event: Kaplan-Meier curves.
 
     The release has to be of moments, and OUTCOME of pairs: intervals of time by whether the event came. Groups are
@@ -314,7 +319,7 @@ Examples:
 )
 @click.option("--curve", metavar="NAME", help="Show what this number does to the target, with all terms that it is in.")
 @_plot_option
-@_answer_option
+@reads(partial(answer_of, Fit | GeneralisedFit | Curve, **_OF_ONE), unless=_UNLESS)
 def fit(
     *,
     found: Release,
@@ -369,7 +374,7 @@ Examples:
 @click.option(
     "--rows", type=click.IntRange(1, MOST), metavar="N", help="Also N synthetic rows, as `commingle synthesize` draws."
 )
-@changes(**_OF_ONE, written=list[str], more=True)
+@changes(partial(answer_of, Export, **_WRITTEN))
 def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int | None) -> None:
     """Write a release as files for R, Stata, SAS and catalogues.
 
@@ -415,7 +420,7 @@ Examples:
     metavar="S",
     help="The same seed draws the same rows.",
 )
-@changes(**_OF_ONE, written=list[str], more=True)
+@changes(partial(answer_of, SyntheticRows, **_WRITTEN))
 def synthesize(*, found: Release, attributes: tuple[str, ...], rows: int, out: Path, seed: int) -> None:
     """Draw synthetic rows of a release into a file.
 

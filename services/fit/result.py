@@ -1,8 +1,8 @@
 """A fitted linear model in original units, and the curve of one of its numbers: figures, and how they are shown."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -10,7 +10,7 @@ from scipy.special import stdtr, stdtrit
 from commingle.services.fit.predicting import Predictor, Values, public_ranges, term_matrix
 from commingle.services.intervals import around, percent, standard_errors
 from commingle.services.plotting import COLOURS, INK, Axes, Intervals, axes_on, entitle, tidy
-from commingle.services.results import Drawn, ResultColumn, ResultTable, json_value, three_digits
+from commingle.services.results import Drawn, ResultColumn, ResultTable, three_digits
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.documents.schema import Intervals as IntervalsOfNumber
 from commingle.shared.estimation.cells import mapped
@@ -31,37 +31,44 @@ class Curve(Drawn):
     What else the number is multiplied with stays at the middle of its bounds, or at its first level.
 
     Attributes:
-        attribute: the number, as it is registered.
+        number: as it is registered.
         at: (m,) values, from one bound to the other.
         differences: (m,), in the target's unit.
         intervals: (m, 2), each by itself, as the fit's; NaN where it has none.
         cut: the intervals in which alone the number was released; None of a curve without steps.
     """
 
-    attribute: NumericAttribute
+    computed: ClassVar = ("attribute",)
+
+    number: NumericAttribute = field(repr=False)
     target: str
     at: Array
     differences: Array
-    intervals: Array = field(repr=False)
+    intervals: Array
     confidence_level: float
-    cut: IntervalsOfNumber | None = None
+    cut: IntervalsOfNumber | None = field(default=None, repr=False)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        """The number's name."""
+        return self.number.name
 
     @property
     def middle(self) -> float:
         """Where the curve is 0."""
-        return self.attribute.columns[0].offset
+        return self.number.columns[0].offset
 
     def table(self) -> ResultTable:
         if self.cut is None:
             shown = np.round(np.linspace(0, len(self.at) - 1, _SHOWN + 1)).astype(np.intp)
         else:
             shown = np.searchsorted(self.at, _middles(self.cut))
-        unit = f" {self.attribute.unit}" if self.attribute.unit else ""
+        unit = f" {self.number.unit}" if self.number.unit else ""
         change = ResultColumn(f"difference of {self.target}", self.differences[shown], interval=self.intervals[shown])
         return ResultTable(
-            title=f"{self.target} by {self.attribute.name}, beside {self.attribute.name} of {self.middle:g}{unit}",
-            heading=self.attribute.name,
+            title=f"{self.target} by {self.attribute}, beside {self.attribute} of {self.middle:g}{unit}",
+            heading=self.attribute,
             labels=self.at[shown].tolist() if self.cut is None else self.cut.levels,
             columns=(change,),
             notes=(f"Each {percent(self.confidence_level)} interval is for its own line.",),
@@ -74,15 +81,11 @@ class Curve(Drawn):
         ax.axhline(0, color=INK, linewidth=0.9)
         ax.fill_between(self.at, *self.intervals.T, color=COLOURS[0], alpha=0.2, linewidth=0)
         ax.plot(self.at, self.differences, color=COLOURS[0], linewidth=2)
-        name, unit = self.attribute.name, f" ({self.attribute.unit})" if self.attribute.unit else ""
+        name, unit = self.attribute, f" ({self.number.unit})" if self.number.unit else ""
         y = f"change of {self.target} from {name} of {self.middle:g}"
         entitle(ax, f"{self.target} by {name}", f"{name}{unit}", y)
         tidy(ax)
         return ax
-
-    def to_dict(self) -> dict[str, Any]:
-        names = ("target", "at", "differences", "intervals", "confidence_level", "warnings")
-        return {"attribute": self.attribute.name} | {name: json_value(getattr(self, name)) for name in names}
 
 
 def _middles(cut: IntervalsOfNumber) -> Array:
@@ -110,7 +113,7 @@ def curve_of(fit: "Fit", name: str) -> Curve:
     reach = stdtrit(fit.degrees_of_freedom, (1 + fit.confidence_level) / 2) * errors
     differences = np.asarray(change @ fit.coefficients)
     return Curve(
-        attribute=number,
+        number=number,
         target=fit.target,
         at=at,
         differences=differences,
@@ -171,6 +174,8 @@ class Fit(Drawn):
         counts: the same as numbers; of a list how many are on it.
     """
 
+    computed: ClassVar = ("standard_errors", "t_values", "p_values", "intervals")
+
     estimator: str
     target: str
     features: tuple[str, ...]
@@ -190,8 +195,8 @@ class Fit(Drawn):
     response: Attribute = field(repr=False)
     imputed: tuple[str, ...] = ()
     counts_spread: bool = False
-    epsilon: float | None = None
-    delta: float | None = None
+    epsilon: float | None = field(default=None, repr=False)
+    delta: float | None = field(default=None, repr=False)
     subjects: tuple[str, ...] = ()
     counts: tuple[Held, ...] = ()
 
@@ -304,18 +309,6 @@ class Fit(Drawn):
             of="effects",
         )
         return (picture,)
-
-    def to_dict(self) -> dict[str, Any]:
-        asked = ("estimator", "target", "intercept", "degrees_of_freedom", "confidence_level")
-        release = ("n", "rows", "mechanism")
-        said = ("warnings", "imputed", "subjects")
-        found = ("features", "terms", *said, "coefficients", "standard_errors", "p_values", "intervals")
-        names = (*asked, "interval_for", "counts_spread", *release, *found, "covariance", "t_values")
-        shown = {name: json_value(getattr(self, name)) for name in names}
-        counts = [
-            {**asdict(found), "parties": list(found.parties), "interval": list(found.interval)} for found in self.counts
-        ]
-        return {**shown, "diagnostics": self.diagnostics.to_dict(), "counts": counts}
 
 
 def _r_squared(found: Diagnostics) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from commingle.services.answers import answer_of
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
 from commingle.services.learner.picture import bars, curves, figure, lengths
@@ -180,7 +181,7 @@ class Computation:
     Attributes:
         takes: the model of its body, of `most_bytes` at most.
         work: from what was asked about, where the path names a release, and the bytes of a body.
-        shows: an example of an answer that has no model.
+        gives: the model of an answer; `shows` is an example.
     """
 
     path: str
@@ -189,13 +190,18 @@ class Computation:
     takes: type[RequestBody]
     work: Callable[..., Answer]
     description: str | None
+    gives: Any
     shows: Mapping[str, Any] | None = None
-    gives: Any = dict[str, Any]
     most_bytes: int = _NAMES_BYTES
 
 
+def _given(kind: str) -> Any:  # noqa: ANN401 - a model or several
+    _, run = QUESTIONS[kind]
+    return answer_of(run.__annotations__["return"], release=str, coordinator_pinned=bool, members_pinned=list[str])
+
+
 COMPUTATIONS = (
-    Computation(f"{_RELEASE}/fits", "fit", "fits", FitBody, fit, fit.__doc__, EXAMPLES["fit"]),
+    Computation(f"{_RELEASE}/fits", "fit", "fits", FitBody, fit, fit.__doc__, _given("fit"), EXAMPLES["fit"]),
     Computation(
         path=f"{_RELEASE}/predictions",
         name="predict",
@@ -206,7 +212,7 @@ COMPUTATIONS = (
         gives=Predictions,
         most_bytes=MAX_BODY_BYTES,
     ),
-    Computation("/v1/plans", "plan", "plans", PlanBody, plan, plan.__doc__, gives=Plan, most_bytes=_MATRIX_BYTES),
+    Computation("/v1/plans", "plan", "plans", PlanBody, plan, plan.__doc__, Plan, most_bytes=_MATRIX_BYTES),
     *(
         Computation(
             path=f"{_RELEASE}/analyses/{kind}",
@@ -215,6 +221,7 @@ COMPUTATIONS = (
             takes=takes,
             work=partial(written, "json", kind),
             description=takes.__doc__,
+            gives=_given(kind),
             shows=EXAMPLES[kind],
         )
         for kind, (takes, _) in ANALYSES.items()

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from commingle.services import analysis, models
+from commingle.services.analysis import CrossTable
 from commingle.services.analysis.paths import MAX_PENALTIES
 from commingle.services.fit import ESTIMATORS, fit_prepared
 from commingle.services.learner.views import EXAMPLES
+from commingle.services.models import StratifiedTable
 from commingle.services.results import Result
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.spec import MAX_COLUMNS
@@ -244,7 +246,12 @@ class RowsBody(RequestBody):
     attributes: Names | None = Field(None, description="all that have levels where left out")
 
 
-def _table(prepared: PreparedMoments, *, within: str | None, **asked: Any) -> Result:  # noqa: ANN401 - of TableBody
+def _table(
+    prepared: PreparedMoments,
+    *,
+    within: str | None,
+    **asked: Any,  # noqa: ANN401 - of TableBody
+) -> CrossTable | StratifiedTable:
     if within is None:
         return analysis.cross_table(prepared, **asked)
     return models.stratified(prepared, within=within, **asked)

@@ -208,6 +208,21 @@ LEFT_OUT = Field(exclude_if=lambda value: value is None)
 """Of a field that most documents do not have: it is left out where it is None."""
 
 
+def words_of(kind: type) -> str:
+    """A docstring without its attributes."""
+    return inspect.cleandoc(kind.__doc__ or "").partition(_ATTRIBUTES)[0]
+
+
+def words_of_fields(kind: type) -> dict[str, str]:
+    """What docstrings say of attributes, by name; a subclass's words count."""
+    words = dict[str, str]()
+    for base in reversed(kind.__mro__):
+        _, _, entries = inspect.cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
+        for names, text in _ENTRY.findall(entries):
+            words |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return words
+
+
 class WireModel(BaseModel):
     """A document or a part of one as it travels. Its JSON schema, and so OpenAPI, has the words of docstrings.
 
@@ -221,13 +236,9 @@ class WireModel(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         made = handler(core)
-        schema, words = handler.resolve_ref_schema(made), dict[str, str]()
-        for kind in reversed(cls.__mro__):  # what a subclass says of a field is what counts
-            _, _, entries = inspect.cleandoc(kind.__doc__ or "").partition(_ATTRIBUTES)
-            for names, text in _ENTRY.findall(entries):
-                words |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+        schema, words = handler.resolve_ref_schema(made), words_of_fields(cls)
         if cls.__doc__:
-            schema["description"] = inspect.cleandoc(cls.__doc__).partition(_ATTRIBUTES)[0]
+            schema["description"] = words_of(cls)
         for name, field in schema.get("properties", {}).items():
             if name in words:
                 field.setdefault("description", words[name])

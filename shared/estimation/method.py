@@ -7,7 +7,7 @@ H is the derivative of its coefficients. Their covariance and the expected loss 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -182,9 +182,6 @@ class Diagnostics:
     f_p_value: float | None
     r_squared: float | None
     r_squared_error: float | None
-
-    def to_dict(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

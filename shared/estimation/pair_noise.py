@@ -13,7 +13,7 @@ subjects and over those shared with j are both published, so their difference is
 
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +159,8 @@ def _overlaps(n: Array, owner: NDArray[np.intp]) -> tuple[Array, Array]:
 @dataclass(frozen=True, slots=True)
 class Held:
     """How many subjects a party holds, or two of them together, the standard error of that, and how many count."""
+
+    computed: ClassVar = ("interval",)
 
     parties: tuple[str, ...]
     subjects: float

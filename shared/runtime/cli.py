@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from importlib import import_module
 from inspect import signature
 from operator import or_
@@ -50,8 +50,8 @@ class AnswerOption(click.Option):
     """`--json`, and what a program is told of the command that has it.
 
     Attributes:
-        models: what it prints is one of these, or an object with `fields`; a mapping is an object with such fields.
-        more: it prints other fields besides.
+        models: what it prints is one of these, or an object with `fields`; a mapping is an object with such fields, a
+            partial function makes a model.
         reads: it changes no file and asks nobody for a change, unless it is given one of the options `unless`.
     """
 
@@ -62,7 +62,6 @@ class AnswerOption(click.Option):
         *,
         reads: bool,
         unless: Collection[str] = (),
-        more: bool = False,
     ) -> None:
         super().__init__(
             ["--json", "as_json"],
@@ -71,7 +70,7 @@ class AnswerOption(click.Option):
             callback=_note_json,
             help="Print one JSON document instead of text.",
         )
-        self.models, self.fields, self.more = models, fields, more
+        self.models, self.fields = models, fields
         self.reads, self.unless = reads, frozenset(unless)
 
     def adapter(self, command: str) -> "TypeAdapter[Any]":
@@ -81,21 +80,22 @@ class AnswerOption(click.Option):
 
         def shape(fields: Mapping[str, object]) -> object:
             made: Any = TypedDict(f"{command} {next(iter(fields))}".title().replace(" ", ""), dict(fields))  # type: ignore[misc] # its names are known here alone
-            return with_config(ConfigDict(extra="allow" if self.more else "forbid"))(made)
+            return with_config(ConfigDict(extra="forbid"))(made)
 
         named = (self.fields,) if self.fields else ()
-        kinds = [shape(kind) if isinstance(kind, Mapping) else kind for kind in (*self.models, *named)]
+        models = [kind() if isinstance(kind, partial) else kind for kind in self.models]
+        kinds = [shape(kind) if isinstance(kind, Mapping) else kind for kind in (*models, *named)]
         return TypeAdapter(cast("Any", reduce(or_, kinds)))
 
 
-def reads(*models: object, unless: Collection[str] = (), more: bool = False, **fields: object) -> Options[Any]:
+def reads(*models: object, unless: Collection[str] = (), **fields: object) -> Options[Any]:
     """`--json` of a command that reads alone; see AnswerOption. No command is given it: `emit` asks for it."""
-    return _with(AnswerOption(models, fields, reads=True, unless=unless, more=more))
+    return _with(AnswerOption(models, fields, reads=True, unless=unless))
 
 
-def changes(*models: object, more: bool = False, **fields: object) -> Options[Any]:
+def changes(*models: object, **fields: object) -> Options[Any]:
     """`--json` of a command that changes something, here or elsewhere."""
-    return _with(AnswerOption(models, fields, reads=False, more=more))
+    return _with(AnswerOption(models, fields, reads=False))
 
 
 def _with(option: AnswerOption) -> Options[Any]:

@@ -7,10 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from commingle.party_agent.wire import answers as agents
 from commingle.services.learner import requests, views
+from commingle.services.learner.computing import COMPUTATIONS, Computation
 from commingle.shared import wire as coordinators
 from tests.golden.make import INTERFACES, KEPT
 from tests.packaging.openapi import FOLDER, Promise, Promises, all_promises, breaks, descriptions, promises
@@ -70,6 +71,11 @@ def test_every_example_is_a_document_of_its_model_with_all_its_fields(module: Mo
         found = model.model_validate_json(json.dumps(example))
         if module is not requests:
             assert found.model_dump(mode="json").keys() == example.keys(), model.__name__
+
+
+@pytest.mark.parametrize("asked", [one for one in COMPUTATIONS if one.shows], ids=lambda asked: asked.name)
+def test_every_example_of_a_result_is_one_of_its_model(asked: Computation) -> None:
+    TypeAdapter(asked.gives).validate_python(asked.shows)
 
 
 def test_change_that_breaks_a_client_of_the_kept_interfaces_is_in_the_changelog() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from commingle import Release
-from commingle.services.learner.computing import MAX_BODY_BYTES
+from commingle.services.learner.computing import COMPUTATIONS, MAX_BODY_BYTES
 from commingle.services.learner.requests import MAX_ROWS
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.study import Study
@@ -174,14 +175,16 @@ def test_fit_with_a_target_alone_uses_all_other_attributes(http: httpx.Client) -
 @pytest.mark.parametrize(
     "estimator", ["measurement_error", "shrunken", "ols", "debiased", "adaptive_ridge", "constant"]
 )
-def test_every_estimator_answers_valid_json_with_and_without_signal(estimator: str) -> None:
-    noisy = published(epsilon=0.01)
+def test_every_estimator_answers_as_described_with_and_without_signal(estimator: str) -> None:
+    noisy, (described,) = published(epsilon=0.01), (one.gives for one in COMPUTATIONS if one.name == "fit")
     with learner(ServingCoordinator.serving(published(), noisy)) as http:
         for release in (ID, noisy[0]):
             body = {"target": TARGET, "estimator": estimator}
-            assert http.post(f"/v1/releases/{release}/fits", json=body).status_code == 200
+            with_one = http.post(f"/v1/releases/{release}/fits", json=body)
             body["intercept"] = estimator == "constant"  # type: ignore[assignment]
-            assert http.post(f"/v1/releases/{release}/fits", json=body).status_code == 200
+            for answer in (with_one, http.post(f"/v1/releases/{release}/fits", json=body)):
+                assert answer.status_code == 200
+                TypeAdapter(described).validate_json(answer.content)
 
 
 def test_predictions_are_those_of_the_fit(http: httpx.Client) -> None:
