@@ -230,11 +230,7 @@ def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedLinkag
 def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, after: str) -> bool:
     """Keep a member's newest ledger head, which has to follow the one that is kept; whether it is new.
 
-    Args:
-        coordinator: who witnesses.
-        party: whose it is.
-        signed: under a key that is or was the member's.
-        after: the head it follows, `NO_HEAD` where it is the first.
+    It is under a key that is or was the member's; `after`: the head it follows, `NO_HEAD` where it is the first.
     """
     offered, key = open_head(signed, party=party)
     with coordinator.store.write() as tx:

@@ -293,10 +293,7 @@ def _emit(history: CoordinatorHistory, more: dict[str, Any], said: str) -> None:
 def write_backup(home: CoordinatorHome, out: Path, *, dump: Path | None = None) -> int:
     """Write everything a coordinator is restored from to a tar file that only its owner reads; how many files.
 
-    Args:
-        home: of the coordinator, which may run meanwhile.
-        out: the file.
-        dump: what `pg_dump --format=custom` has written just before, where the database is PostgreSQL.
+    It may run meanwhile. `dump`: what `pg_dump --format=custom` has written just before, of a PostgreSQL database.
     """
     settings = load_settings(CoordinatorSettings, home.settings)
     url = check_url(home.database_url(settings))

@@ -269,15 +269,10 @@ Marks = Literal["midpoint", "indicator"]
 def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks = "midpoint") -> Attribute | Unusable:
     """The attribute that a column suggests: bounds are its least and largest value, levels those it holds.
 
-    Args:
-        name: of the column.
-        cells: of the column.
-        target: whether it is to be predicted; numbers then stay numbers, even if there are but two.
-        levels: whether the column is known to hold levels: numbers are then codes of them.
-        missing: what becomes of missing cells, if there are any and it is not to be predicted.
+    Numbers of a target stay numbers, even if there are but two; `levels`: the column is known to hold levels, and its
+    numbers are codes of them; `missing`: what becomes of missing cells of what is no target.
 
-    Raises:
-        TableError: infinite values, text among numbers, or a name or level that no attribute can have.
+    Raises TableError: infinite values, text among numbers, or a name or level that no attribute can have.
     """
     present = cells.drop_null()
     rule: Missing = missing if cells.null_count > 0 and not target else "error"

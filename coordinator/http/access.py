@@ -75,12 +75,7 @@ class Arriving:
     def only(self, place: str, party: str, body: Body, *, limit: int, most: int) -> Iterator[None]:
         """While a body is received and stored; one that is still coming to the same place is given up for it.
 
-        Args:
-            place: whom and what it is for.
-            party: whose signature let it in.
-            body: what is received.
-            limit: its bytes at most.
-            most: bytes at most of all that the member sends at once.
+        `party` has let it in by its signature; `most`: bytes at most of all that it sends at once.
         """
         remedy = "Send it again in a few seconds."
         if (before := self._uploads.get(place)) is not None:

@@ -40,7 +40,6 @@ from commingle.coordinator.http.releases import (
 from commingle.coordinator.http.streams import Feed, streams_router
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store
-from commingle.shared import __version__
 from commingle.shared.documents.dsse import Envelope
 from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
@@ -57,8 +56,7 @@ from commingle.shared.runtime.errors import (
 from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pages.site import Site, add_reference
 from commingle.shared.runtime.pool import WorkPool
-from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems
-from commingle.shared.runtime.tracing import NO_TELEMETRY
+from commingle.shared.runtime.problem import describe, service_app
 
 _WAITING = frozenset({"/v1/events", "/v1/releases/{release}/events", "/v1/parties/{party}/releases"})
 _BY_STATUS: Mapping[int, tuple[type[CommingleError], ...]] = {
@@ -162,22 +160,11 @@ def create_app(coordinator: Coordinator, publisher: Publisher, feed: Feed, *, po
         pool.close()
 
     metrics = CoordinatorMetrics(coordinator.store)
-    app = FastAPI(
-        title="Commingle coordinator",
-        version=__version__,
-        telemetry=NO_TELEMETRY,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        responses=PROBLEM_RESPONSES,
-    )
-    install_problems(app, STATUSES)
+    app = service_app("Commingle coordinator", STATUSES, lifespan=lifespan)
     app.add_middleware(CountRequests, metrics=metrics)
     auth = Authenticator(coordinator)
     readers = [Depends(auth.reader)]
-    site = Site(None, name="Commingle coordinator", pages=(("/docs", "Interface"),))
-    site.add_files(app)
-    add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
+    add_reference(app, Site(None, name=app.title, pages=(("/docs", "Interface"),)))
     app.include_router(members_router(coordinator, auth))
     app.include_router(releases_router(coordinator, auth), dependencies=readers)
     app.include_router(forecasts_router(coordinator, pool), dependencies=readers)

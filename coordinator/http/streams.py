@@ -295,7 +295,7 @@ async def _follow(store: Store, feed: Feed, histories: Shared, release: str, seq
         life, _, newest = feed.state(release)
         found, ended = await histories.once((life, newest, release, seq), partial(_look, store, release, seq))
         for event in found:
-            yield _server_sent(event)
+            yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
         seq = found[-1].seq if found else seq
         if ended or feed.stopping:
             return
@@ -309,7 +309,3 @@ def _look(store: Store, release: str, seq: int) -> tuple[tuple[ReleaseEvent, ...
         state = require_summary(tx, release).state
         found = tx.events.after(seq, limit=_EVENTS_AT_ONCE, release=release)
     return found, state.final and len(found) < _EVENTS_AT_ONCE
-
-
-def _server_sent(event: ReleaseEvent) -> str:
-    return f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"

@@ -70,7 +70,6 @@ from commingle.party_agent.wire.answers import (
     StatusView,
     UploadView,
 )
-from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.regression import RegressionRequest
@@ -88,17 +87,7 @@ from commingle.shared.runtime.errors import (
     TruncatedError,
 )
 from commingle.shared.runtime.pages.site import Site, add_reference
-from commingle.shared.runtime.problem import (
-    AGAIN,
-    PROBLEM_RESPONSES,
-    QueryParameters,
-    describe,
-    install_problems,
-    problem,
-    status_of,
-    takes,
-)
-from commingle.shared.runtime.tracing import NO_TELEMETRY
+from commingle.shared.runtime.problem import AGAIN, QueryParameters, describe, problem, service_app, status_of, takes
 
 if TYPE_CHECKING:
     from commingle.party_agent.regression.service import Regressions
@@ -192,20 +181,10 @@ class ProposalsQuery(QueryParameters):
 
 
 def create_app(api: LocalApi) -> FastAPI:
-    app = FastAPI(
-        title="Commingle party agent",
-        version=__version__,
-        telemetry=NO_TELEMETRY,
-        docs_url=None,  # those pages run other people's scripts, where the token would be pasted
-        redoc_url=None,
-        responses=PROBLEM_RESPONSES,
-    )
-    install_problems(app, {**STATUSES, UnauthorisedError: 401})
+    app = service_app("Commingle party agent", {**STATUSES, UnauthorisedError: 401})
     for kind in (sqlite3.OperationalError, OSError):
         app.add_exception_handler(kind, _on_disk)
-    site = Site(None, name="Commingle party agent", pages=(("/docs", "Interface"),))
-    site.add_files(app)
-    add_reference(app, site, lambda: app.openapi())  # noqa: PLW0108 - as it is in the end
+    add_reference(app, Site(None, name=app.title, pages=(("/docs", "Interface"),)))
     _add_health(app, api)
     for routes, scopes in (
         (_data_routes, _SCOPES),

@@ -224,13 +224,8 @@ def _row_digest(*values: str | bytes | float | None) -> str:
 def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
     """Hold all that is in the file against the chain and the checks. What the chain tells.
 
-    Args:
-        db: the file, open, of this agent's version.
-        population: as the settings name it.
-
-    Raises:
-        LedgerError: something was altered by something else than this agent, is missing, or cannot be read; or the
-            settings name another population than the first charge did.
+    Raises LedgerError: something was altered by something else than this agent, is missing, or cannot be read; or the
+    settings name another population than the first charge did.
     """
     with _damage_refused():
         told = catch_up(db, LedgerFold())
@@ -252,8 +247,7 @@ def in_words(told: LedgerFold) -> str:
 def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
     """The fold of all entries there are: the same one gone on, or a new one where its last entry was rolled back.
 
-    Raises:
-        LedgerError: an entry was altered or is missing. A missing one shows in its successor, and the last in `checks`.
+    Raises LedgerError: an entry was altered or is missing. A missing one shows in its successor, the last in `checks`.
     """
     with _damage_refused(passing=True):
         at = db.execute("SELECT digest FROM entries WHERE seq = ?", (told.length,)).fetchone()

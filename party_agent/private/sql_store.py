@@ -86,8 +86,7 @@ class SqlSource(WireModel):
 def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
     """The named columns of the query's result, streamed.
 
-    Raises:
-        SourceError: the database or the query does not work; database messages are not repeated, they may quote rows.
+    Raises SourceError: it does not work; what the database says is not repeated, as it may quote rows.
     """
     from sqlalchemy import text  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415

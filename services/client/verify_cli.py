@@ -343,24 +343,21 @@ def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Pat
     if out is not None:
         write_for_everyone(out, {out: signed})
     emit(
-        _log_dict(known, access.members, pinned=access.coordinator_key is not None),
+        {
+            "coordinator": known.signer,
+            "coordinator_pinned": access.coordinator_key is not None,
+            "head": known.chain.head,
+            "entries": [
+                {**entry.model_dump(mode="json"), "pinned": access.members.get(entry.party) == entry.key}
+                for entry in known.entries
+            ],
+            "members": {
+                name: {"keys": list(keys), "revoked": name in known.revoked} for name, keys in known.members.items()
+            },
+            "replaced": _replaced(known, access.members),
+        },
         text=lambda console: _print_log(console, known, access.members),
     )
-
-
-def _log_dict(known: VerifiedLog, pins: Mapping[str, str], *, pinned: bool) -> dict[str, Any]:
-    return {
-        "coordinator": known.signer,
-        "coordinator_pinned": pinned,
-        "head": known.chain.head,
-        "entries": [
-            {**entry.model_dump(mode="json"), "pinned": pins.get(entry.party) == entry.key} for entry in known.entries
-        ],
-        "members": {
-            name: {"keys": list(keys), "revoked": name in known.revoked} for name, keys in known.members.items()
-        },
-        "replaced": _replaced(known, pins),
-    }
 
 
 def _replaced(known: VerifiedLog, pins: Mapping[str, str]) -> list[str]:

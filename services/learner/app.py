@@ -15,7 +15,6 @@ from commingle.services.learner.computing import COMPUTATIONS, Answer, Asked, Co
 from commingle.services.learner.pages import add_pages
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail, ReleaseList, ReleaseMoments
-from commingle.shared import __version__
 from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.errors import CommingleError, KernelsError, PlanningError, PrivacyError
 from commingle.shared.estimation.errors import EstimationError
@@ -34,8 +33,7 @@ from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pages.doors import Door, Guard
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
-from commingle.shared.runtime.problem import PROBLEM_RESPONSES, describe, install_problems, problem, status_of, takes
-from commingle.shared.runtime.tracing import NO_TELEMETRY
+from commingle.shared.runtime.problem import describe, problem, service_app, status_of, takes
 
 STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,
@@ -78,20 +76,11 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Doo
         yield
         pool.close()
 
-    app = FastAPI(
-        title="Commingle learner",
-        version=__version__,
-        telemetry=NO_TELEMETRY,
-        description="Fits linear models on published, verified, differentially private releases.",
-        responses=PROBLEM_RESPONSES,
-        docs_url=None,  # those pages run other people's scripts, from another server
-        redoc_url=None,
-        lifespan=lifespan,
-    )
+    said = "Fits linear models on published, verified, differentially private releases."
+    app = service_app("Commingle learner", STATUSES, description=said, lifespan=lifespan)
     metrics = LearnerMetrics()
     held = Gauge("commingle_learner_releases_held", "Releases in memory", registry=metrics.registry)
     held.set_function(lambda: len(source.memory))
-    install_problems(app, STATUSES)
     if door is not None:
         app.add_middleware(Guard, door=door, site=Site(None, name="Commingle learner", pages=()), unguarded=_UNGUARDED)
     app.add_middleware(CountRequests, metrics=metrics)
@@ -104,7 +93,6 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Doo
         source,
         computer.on_page,
         coordinator=source.coordinator,
-        document=lambda: app.openapi(),  # noqa: PLW0108 - as it is in the end
         status_of=lambda error: status_of(error, STATUSES),
         door=door,
     )

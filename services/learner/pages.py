@@ -32,7 +32,7 @@ from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.runtime.pages.doors import Door, entrance
-from commingle.shared.runtime.pages.site import HEADERS, Document, Site, add_reference
+from commingle.shared.runtime.pages.site import HEADERS, Site, add_reference
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100
@@ -177,7 +177,6 @@ def add_pages(
     compute: Compute,
     *,
     coordinator: str,
-    document: Callable[[], Document],
     status_of: Callable[[CommingleError], int],
     door: Door | None,
 ) -> None:
@@ -195,9 +194,8 @@ def add_pages(
         known["csrf"] = ""  # the only form is the one to leave, which the guard takes from its own pages only
     site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=known)
     pages = _Pages(site, source, compute, coordinator, status_of)
-    site.add_files(app)
     app.router.routes += [] if door is None else entrance(door, site)
-    add_reference(app, site, document)
+    add_reference(app, site)
     app.router.routes += [
         Route(path, endpoint, methods=["GET"], include_in_schema=False)
         for path, endpoint in (

@@ -55,14 +55,10 @@ def knows_spread(prepared: PreparedMoments, target: str, features: Sequence[str]
 def spread(prepared: PreparedMoments, target: str, features: Sequence[str], b: Array) -> Array | None:
     """T with T E[x x']^-1 T' the sandwich where residuals have the variance 1, (p, p), in encoded units.
 
-    Args:
-        prepared: a release that `knows_spread`.
-        target: of the fit.
-        features: of the fit.
-        b: (p,) its coefficients in encoded units, the intercept first.
+    Of a release that `knows_spread`, and the fit's b, (p,) in encoded units, the intercept first.
 
-    Returns None where weighted rows cannot be had, of too many levels or of levels that noise hides, and where noise
-    hides how residuals spread.
+    None where weighted rows cannot be had, of too many levels or of levels that noise hides, and where noise hides how
+    residuals spread.
     """
     sums, square = CrossProducts.of(prepared), square_of(prepared, target)
     has = sums.present(target)

@@ -44,8 +44,7 @@ _BOUNDS_FROM_TABLE = (
 def prepare(wanted: Wanted) -> StudyTable:
     """Read, divide and check.
 
-    Raises:
-        TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
+    Raises TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
     """
     file = read_parties(wanted.parties) if isinstance(wanted.parties, Path) else None
     loaded = load(wanted, file)

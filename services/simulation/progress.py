@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
 
 import structlog
 from rich.console import Console
@@ -28,12 +27,6 @@ class Stages:
         self.expected = 0
         self.seconds: dict[str, float] = {}
         self.notices: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[None]:
@@ -66,11 +59,9 @@ class Stages:
 class Bars(Stages):
     """Progress bars on a terminal."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, progress: Progress) -> None:
         super().__init__()
-        columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}", markup=False))
-        self._progress = Progress(*columns, BarColumn(20), TimeElapsedColumn(), console=console)
-        self._progress.start()
+        self._progress = progress
         self._task: TaskID | None = None
         self._text = ""
 
@@ -92,9 +83,6 @@ class Bars(Stages):
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:  # noqa: ARG002 - the text says it
         text(self._progress.console)
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
 
 class Sentences(Stages):
@@ -146,9 +134,13 @@ class Lines(Stages):
         self._log.info("first result", release=name)
 
 
-def open_stages(*, as_json: bool) -> Stages:
+@contextmanager
+def open_stages(*, as_json: bool) -> Iterator[Stages]:
     """Bars on a terminal; otherwise sentences, or events where a program asked for JSON."""
     console = PlainConsole(stderr=True)
-    if console.is_terminal:
-        return Bars(console)
-    return Lines() if as_json else Sentences()
+    if not console.is_terminal:
+        yield Lines() if as_json else Sentences()
+        return
+    columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, BarColumn(20), TimeElapsedColumn(), console=console) as progress:
+        yield Bars(progress)

@@ -86,8 +86,7 @@ class Allowance:
 def plan_releases(dataset: StudyTable, terms: Releases) -> tuple[Planned, ...]:
     """One release of the training rows per mechanism and epsilon.
 
-    Raises:
-        SpecError, ParameterError: a parameter that no release can have.
+    Raises SpecError, ParameterError: a parameter that no release can have.
     """
     more = [dataset.others[party.name].n if party.name in dataset.others else 0 for party in dataset.parties]
     n = round((training_size(dataset.table.n) + sum(more) / len(more)) * terms.overlap)

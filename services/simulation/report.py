@@ -27,24 +27,18 @@ _MOST_COUNTS = 15  # on a terminal; the report has all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """A published release.
+class Made:
+    """A published release with its fits.
 
     Attributes:
         release: fetched and verified.
         seconds: until all had approved, until all blocks were in, until it was published.
+        unfit: why the other estimators have no fit.
     """
 
     planned: Planned
     release: Release
     seconds: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """One release with its fits; `unfit` says of the other estimators why they have none."""
-
-    outcome: Outcome
     fits: list[ScoredFit]
     unfit: dict[str, str]
 
@@ -59,8 +53,7 @@ def release_report(
     `rho_subject` and `epsilon_subject` are what everybody learns of a person, the sums over all parties; with
     `_outsiders` what those learn who are no member.
     """
-    outcome, release = made.outcome, made.outcome.release
-    spec, privacy = release.spec, release.privacy
+    release, spec, privacy = made.release, made.release.spec, made.release.privacy
     scores = {fit.name: fit.score for fit in made.fits if fit.name != "constant"}
     everybody, outsiders = privacy.per_subject.own, privacy.outsiders.own
     return {
@@ -80,14 +73,14 @@ def release_report(
         "projection": spec.projection,
         "rows": release.prepared.rows,
         "id": release.id,
-        "folder": outcome.planned.folder,
+        "folder": made.planned.folder,
         "estimators": [_estimator(fit) for fit in made.fits],
         "left_out": made.unfit,
         "verdict": verdict(
             f"{spec.mechanism} at epsilon {spec.epsilon:g}", scores, reference.constant.test_mse, wide=wide
         ),
         "beats_mean": any(score.test_mse < reference.constant.test_mse for score in scores.values()),
-        "seconds": {name: round(seconds, 3) for name, seconds in outcome.seconds.items()},
+        "seconds": {name: round(seconds, 3) for name, seconds in made.seconds.items()},
     }
 
 
@@ -138,13 +131,9 @@ def full_report(
 
 
 def verdict(what: str, scores: Mapping[str, Score], mean_mse: float, *, wide: Sequence[str] = ()) -> str:
-    """A plain sentence: which fits beat predicting the mean, and which do not.
+    """A plain sentence: which fits (scores by estimator) beat predicting the mean, and which do not.
 
-    Args:
-        what: the release.
-        scores: by estimator.
-        mean_mse: of predicting the mean.
-        wide: attributes with bounds that a few rows set, so that more people are not what is lacking.
+    Where attributes have bounds that a few rows set, `wide`, more people are not what is lacking.
     """
     losing = [name for name, score in scores.items() if score.test_mse >= mean_mse]
     winning = [name for name in scores if name not in losing]

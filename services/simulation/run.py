@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,14 +21,15 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from commingle.services.client.release import Release
 from commingle.services.errors import OutputError, RoundError
 from commingle.services.planning.public_table import assumed_of_table
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, fit_all, reference
 from commingle.services.simulation.parties import SUBJECT_ID
 from commingle.services.simulation.progress import Stages
-from commingle.services.simulation.releases import Allowance, Planned, allowance
-from commingle.services.simulation.report import PICTURE, Made, Outcome, full_report, release_report, show_first
+from commingle.services.simulation.releases import Planned, allowance
+from commingle.services.simulation.report import PICTURE, Made, full_report, release_report, show_first
 from commingle.services.tables import Table
 from commingle.services.testing.consortium import Consortium
 from commingle.services.testing.nodes import Dataset
@@ -59,18 +60,10 @@ _SAID = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a party is given: a file, and its subjects."""
-
-    dataset: Dataset
-    subjects: NDArray[np.str_]
-
-
 def write_party_files(
     dataset: StudyTable, training: Table, folder: Path, *, seed: int, overlap: float = 1.0
-) -> dict[str, Given]:
-    """Give each party a file with its own columns of the training rows and of others whom it holds.
+) -> dict[str, tuple[Dataset, NDArray[np.str_]]]:
+    """Give each party a file with its own columns of the training rows and of others whom it holds; with its subjects.
 
     With an overlap below 1 it is given that share of these rows, drawn by itself.
     """
@@ -86,7 +79,7 @@ def write_party_files(
         write_party_table(path, own, id_columns=ids, draw=draw)
         rules = tuple(dataset.id_rules or ())
         declared = Dataset(rows=path, attributes=party.attributes, subject_id=ids, id_rules=rules)
-        given[party.name] = Given(declared, own.subjects)
+        given[party.name] = declared, own.subjects
     return given
 
 
@@ -105,22 +98,6 @@ def write_party_table(
 
 def _id_columns(dataset: StudyTable) -> tuple[str, ...]:
     return (SUBJECT_ID, *(f"{SUBJECT_ID} ({number})" for number in range(2, len(dataset.id_rules or ()) + 1)))
-
-
-def consortium_for(given: Mapping[str, Given], allowance: Allowance, *, folder: Path, stages: Stages) -> Consortium:
-    """Processes of their own for all of them, which approve what the coordinator proposes."""
-    return Consortium(
-        {name: each.dataset for name, each in given.items()},
-        keyed=allowance.keyed,
-        processes=True,
-        epsilon_cap=allowance.epsilon_cap,
-        delta_cap=allowance.delta_cap,
-        policy=allowance.policy,
-        folder=folder,
-        links=False,
-        network=False,
-        stage=stages.stage,
-    )
 
 
 def say_clipped(consortium: Consortium, stages: Stages) -> None:
@@ -163,8 +140,8 @@ class _Open:
 
 def publish(
     planned: Sequence[Planned], studies: Sequence[Path], consortium: Consortium, stages: Stages
-) -> list[Outcome]:
-    """Propose studies, wait until all are published, fetch and verify them."""
+) -> list[tuple[Planned, Release, dict[str, float]]]:
+    """Propose studies, wait until all are published, fetch and verify them; with the seconds that `Made` has."""
     commands = [consortium.coordinator.proposing(study) for study in studies]
     [proposed] = consortium.backend.run({"propose": commands}).values()
     opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
@@ -175,7 +152,7 @@ def publish(
             if release.state is not State.PUBLISHED:
                 raise _ended_badly(coordinator.release(identifier), release.planned)
     with consortium.client() as client:
-        return [Outcome(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
+        return [(r.planned, client.fetch(identifier), _durations(r.events)) for identifier, r in opened.items()]
 
 
 def _follow(coordinator: CoordinatorClient, opened: dict[str, _Open], consortium: Consortium, stages: Stages) -> None:
@@ -248,10 +225,13 @@ def simulate(
             training = dataset.table.rows(training_rows)
             judge = reference(dataset, training, dataset.table.rows(held_out_rows))
             files = write_party_files(dataset, training, work, seed=seed, overlap=overlap)
-            given = {name: frozenset(each.subjects.tolist()) for name, each in files.items()}
+            given = {name: frozenset(subjects.tolist()) for name, (_, subjects) in files.items()}
             studies = _write_studies(planned, dataset, out)
             wide = wide_attributes(dataset, training)
-        starting = consortium_for(files, allowance(planned), folder=work, stages=stages)
+        tables, allowed = {name: rows for name, (rows, _) in files.items()}, asdict(allowance(planned))
+        starting = Consortium(
+            tables, **allowed, processes=True, folder=work, links=False, network=False, stage=stages.stage
+        )
         consortium = stack.enter_context(starting)
         say_clipped(consortium, stages)
         for batch in batches:
@@ -286,11 +266,11 @@ def _release(
     folders = [each.folder for each in batch]
     names = ", ".join(party.name for party in batch[0].study.parties)
     with stages.stage("release", f"Releasing {', '.join(folders)} with {names}"):
-        outcomes = publish(batch, [studies[folder] for folder in folders], consortium, stages)
+        published = publish(batch, [studies[folder] for folder in folders], consortium, stages)
     with stages.stage("fit", f"Fitting {', '.join(folders)}"):
-        made = [Made(o, *fit_all(o.release, judge)) for o in outcomes]
-    for folder, outcome in zip(folders, outcomes, strict=True):
-        outcome.release.save(studies[folder].with_name(folder))
+        made = [Made(each, release, seconds, *fit_all(release, judge)) for each, release, seconds in published]
+    for one in made:
+        one.release.save(studies[one.planned.folder].with_name(one.planned.folder))
     return made
 
 
@@ -302,7 +282,7 @@ def _draw(path: Path, target: str, judge: Reference, made: Sequence[Made], stage
         stages.notice(f"no picture is drawn: {missing}. {missing.remedy}")
         return
     title = f"{target}: private slopes beside the fit without privacy"
-    panels = [Panel.of(each.outcome.release.spec, each.fits, judge) for each in made]
+    panels = [Panel.of(each.release.spec, each.fits, judge) for each in made]
     draw(path, title=title, terms=judge.terms, ols=judge.slopes * judge.unit, panels=panels)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from commingle.services.client.release import Release
 from commingle.services.client.remote import ReleaseClient
 from commingle.services.errors import ConsortiumError, RoundError
 from commingle.services.testing.links import Link
-from commingle.services.testing.nodes import DATASET, Agent, Backend, Coordinator, dataset_of, rows_of, self_signed
+from commingle.services.testing.nodes import DATASET, Agent, Coordinator, dataset_of, rows_of, self_signed
 from commingle.services.testing.processes import Command, Processes, Running, reserved_port
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.study import Study
@@ -28,6 +28,9 @@ from commingle.shared.runtime.files import close_to_others, create_secret
 from commingle.shared.runtime.remote import connect
 from commingle.shared.runtime.server import serving
 from commingle.shared.runtime.tls import ServerTls
+
+if TYPE_CHECKING:  # loads agents and coordinator
+    from commingle.services.testing.in_process import InProcess
 
 _MECHANISMS = tuple(MECHANISMS)
 _POLICY: Mapping[str, Any] = {
@@ -111,7 +114,8 @@ class Consortium:
             self.folder = self._folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="commingle-")))
             if not self.folder.exists():
                 close_to_others(self.folder)
-            self.backend = stack.enter_context(self._backend())
+            self.backend = self._backend()
+            stack.enter_context(self.backend)
             self._start()
             self._stack = stack.pop_all()
         return self
@@ -209,7 +213,7 @@ class Consortium:
             raise ConsortiumError(f"a {name} is a process", remedy="Start the consortium with processes=True.")
         return self.backend
 
-    def _backend(self) -> AbstractContextManager[Backend]:
+    def _backend(self) -> "Processes | InProcess":
         logs = self.folder / "logs"
         if self._processes:
             return Processes(logs)

@@ -25,7 +25,7 @@ from commingle.party_agent.edge.serving import open_services
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.services.errors import ProcessError
-from commingle.services.testing.processes import Command, Server, last_lines, only_processes, printed
+from commingle.services.testing.processes import Command, last_lines, only_processes, printed
 from commingle.shared.runtime.files import close_to_others
 from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
@@ -45,7 +45,7 @@ class SkewedClock:
 
 
 @dataclass(slots=True)
-class ServerThread(Server):
+class ServerThread:
     """A server of this process, which can be stopped and started again, always on the same port."""
 
     name: str
@@ -64,7 +64,11 @@ class ServerThread(Server):
         stack.enter_context(self.open(self.clock))
         self._stack = stack
 
+    def await_listening(self) -> None:
+        """It listens once it has begun."""
+
     def kill(self) -> None:
+        """Let what it has begun come to an end, which is all that a thread allows."""
         if self._stack is not None:
             self._stack.close()
             self._stack = None

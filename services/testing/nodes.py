@@ -1,13 +1,13 @@
 """A consortium's coordinator and agents: what an agent is given, and how each of them is started, and fails."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from signal import Signals
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -16,13 +16,14 @@ from pydantic import TypeAdapter
 from commingle.services.errors import ConsortiumError
 from commingle.services.tables import Unusable, draft, read_table
 from commingle.services.testing.links import Link
-from commingle.services.testing.processes import Command, Server
+from commingle.services.testing.processes import Command, ServerProcess, only_processes
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.tls import ServerTls
 
 if TYPE_CHECKING:
     from commingle import PartyClient
+    from commingle.services.testing.in_process import ServerThread
 
 DATASET = "main"
 _ATTRIBUTES = TypeAdapter(tuple[Attribute, ...])
@@ -54,14 +55,9 @@ def dataset_of(
 ) -> Dataset:
     """A table as a file of that folder, unless it is one already, with the schema given or one drafted from it.
 
-    Args:
-        table: a file, or whatever `pyarrow.table` takes: a data frame, columns by name.
-        folder: the party's.
-        subject_id: the column that identifies subjects.
-        schema: attributes, or their JSON.
+    It is a file, or whatever `pyarrow.table` takes: a data frame, columns by name.
 
-    Raises:
-        TableError, ConsortiumError: there is no such column, or a column that needs a schema.
+    Raises TableError, ConsortiumError: there is no such column, or a column that needs a schema.
     """
     if isinstance(table, Dataset):
         return table
@@ -116,25 +112,6 @@ def self_signed(folder: Path) -> ServerTls:
     return tls
 
 
-class Backend(Protocol):
-    """What runs commands and servers."""
-
-    def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
-        """Run the commands of each job one after the other; what they printed, as JSON, by job. Raises ProcessError."""
-
-    def check(self) -> None:
-        """Raise ProcessError if a server has ended."""
-
-    def last_words(self, names: Collection[str], /) -> str:
-        """What these servers logged last."""
-
-    def coordinator(self, home: Path, port: int) -> Server:
-        """A coordinator that is not started yet."""
-
-    def agent(self, name: str, home: Path, port: int | None, tls: ServerTls | None) -> Server:
-        """An agent that is not started yet."""
-
-
 @dataclass(eq=False, kw_only=True)
 class Node:
     """A coordinator or an agent, which can fail.
@@ -147,7 +124,7 @@ class Node:
 
     home: Path
     url: str
-    server: Server
+    server: "ServerProcess | ServerThread"
 
     @property
     def alive(self) -> bool:
@@ -156,7 +133,7 @@ class Node:
     @property
     def pid(self) -> int:
         """The process ID. Raises ConsortiumError without processes."""
-        return self.server.pid
+        return self._process.pid
 
     def start(self, *, fault: str = "") -> None:
         """Start it where it is down, and return when it listens.
@@ -193,19 +170,25 @@ class Node:
 
         Raises ProcessError: it has not, or has ended otherwise; ConsortiumError: without processes.
         """
-        self.server.await_death()
+        self._process.await_death()
 
     def signal(self, number: Signals) -> None:
         """Send it a signal, such as SIGSTOP. Raises ConsortiumError without processes."""
-        self.server.signal(number)
+        self._process.signal(number)
 
     def fill_disk(self, *, full: bool = True) -> None:
         """Let no file of it grow, or lift that limit. Raises ConsortiumError without processes."""
-        self.server.fill_disk(full=full)
+        self._process.fill_disk(full=full)
 
     def set_clock(self, *, ahead: timedelta) -> None:
         """Set its clock ahead of the true time. Raises ConsortiumError with processes."""
         self.server.set_clock(ahead=ahead)
+
+    @property
+    def _process(self) -> ServerProcess:
+        if not isinstance(self.server, ServerProcess):
+            raise only_processes("The server is a thread, and this is for a process")
+        return self.server
 
 
 @dataclass(eq=False, kw_only=True)

@@ -69,55 +69,12 @@ def last_lines(log: Path) -> str:
     return "".join(f"\n    {line}" for line in lines)
 
 
-class Server:
-    """A process, or threads of this one. What it cannot suffer it refuses with ConsortiumError."""
-
-    __slots__ = ()
-
-    @property
-    def alive(self) -> bool:
-        raise NotImplementedError
-
-    @property
-    def pid(self) -> int:
-        raise only_processes("A server of this process has none of its own")
-
-    def begin(self, *, fault: str = "") -> None:
-        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
-        raise NotImplementedError
-
-    def await_listening(self) -> None:
-        """Return when it listens: once begun, where it is no process. Raises ProcessError."""
-
-    def await_death(self) -> None:
-        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
-        raise only_processes("Only a process can kill itself at a fault point")
-
-    def kill(self) -> None:
-        """Kill it like `kill -9`, or, which is all that a thread allows, let what it has begun come to an end."""
-        raise NotImplementedError
-
-    def signal(self, number: signal.Signals) -> None:
-        raise only_processes(f"Only a process can be sent {number.name}")
-
-    def fill_disk(self, *, full: bool) -> None:
-        """Let no file of it grow, logs included, or lift that limit. Linux only."""
-        raise only_processes(f"Only a process can have its disk {'filled' if full else 'emptied'}")
-
-    def set_clock(self, *, ahead: timedelta) -> None:
-        """Set its clock ahead of the true time."""
-        raise ConsortiumError(
-            f"the clock of a process cannot be set {ahead} ahead, it is the machine's",
-            remedy="Start the consortium without processes.",
-        )
-
-
 def only_processes(what: str) -> ConsortiumError:
     return ConsortiumError(what, remedy="Start the consortium with processes=True.")
 
 
 @dataclass(slots=True)
-class ServerProcess(Server):
+class ServerProcess:
     """A `serve` command as a process, which can be killed and started again, always on the same port."""
 
     name: str
@@ -135,6 +92,7 @@ class ServerProcess(Server):
         return self._started.process.pid or 0
 
     def begin(self, *, fault: str = "") -> None:
+        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
         self._running = self._processes.start(self.name, self.command, fault=fault)
 
     def await_listening(self) -> None:
@@ -146,6 +104,7 @@ class ServerProcess(Server):
             self._processes.forget(self._running)
 
     def await_death(self) -> None:
+        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
         process = self._started.process
         process.join(_COMMAND_SECONDS)
         if process.exitcode != -signal.SIGKILL:
@@ -157,8 +116,15 @@ class ServerProcess(Server):
         os.kill(self.pid, number)
 
     def fill_disk(self, *, full: bool) -> None:
+        """Let no file of it grow, logs included, or lift that limit. Linux only."""
         limits = (0 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, limits)
+
+    def set_clock(self, *, ahead: timedelta) -> None:
+        raise ConsortiumError(
+            f"the clock of a process cannot be set {ahead} ahead, it is the machine's",
+            remedy="Start the consortium without processes.",
+        )
 
     @property
     def _started(self) -> Running:

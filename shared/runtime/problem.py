@@ -17,10 +17,12 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from commingle.shared import __version__
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import BusyError
 from commingle.shared.runtime.middleware import RequestIds
 from commingle.shared.runtime.remote import PROBLEM_TYPE
+from commingle.shared.runtime.tracing import NO_TELEMETRY
 from commingle.shared.text import ascii_json
 
 PROBLEM_JSON = "application/problem+json"
@@ -69,6 +71,21 @@ def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[s
 def status_of(error: CommingleError, statuses: Mapping[type[CommingleError], int]) -> int:
     """The status of the most derived class in the table, 500 where none is."""
     return next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
+
+
+def service_app(title: str, statuses: Mapping[type[CommingleError], int], **options: Any) -> FastAPI:  # noqa: ANN401 - of FastAPI
+    """A service without routes: its errors are problem documents, and no page of it runs other people's scripts."""
+    app = FastAPI(
+        title=title,
+        version=__version__,
+        telemetry=NO_TELEMETRY,
+        docs_url=None,
+        redoc_url=None,
+        responses=PROBLEM_RESPONSES,
+        **options,
+    )
+    install_problems(app, statuses)
+    return app
 
 
 def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:

@@ -4,7 +4,7 @@ The reference of an HTTP interface is made of its OpenAPI document: it needs no 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -107,15 +107,16 @@ _SIZES = {"minLength": "at least {} characters", "maxLength": "at most {} charac
 _COUNTS = {"minItems": "at least {} items", "maxItems": "at most {} items"}
 
 
-def add_reference(app: Starlette, site: Site, document: Callable[[], Document], *, path: str = "/docs") -> None:
-    """The page at `path`, of what `document` describes (OpenAPI 3.1), and the files it loads."""
+def add_reference(app: Starlette, site: Site) -> None:
+    """The page `/docs` of what the application's OpenAPI document says, and the files it loads."""
     words = {"kind_of": kind_of, "model_of": model_of, "examples_of": _examples, "as_text": _in_full}
 
-    def show(_: Request) -> Response:
-        said = document()
+    def show(request: Request) -> Response:
+        said = request.app.openapi()
         return site.page("reference.html", {"it": said, "operations": _by_tag(said["paths"]), **words})
 
-    app.router.routes.append(Route(path, show, methods=["GET"], include_in_schema=False))
+    site.add_files(app)
+    app.router.routes.append(Route("/docs", show, methods=["GET"], include_in_schema=False))
 
 
 def _by_tag(paths: Document) -> list[tuple[str, str, Document]]:

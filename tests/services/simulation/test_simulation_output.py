@@ -52,12 +52,14 @@ def test_party_is_given_whom_it_holds_or_a_share_of_them(tmp_path: Path, overlap
     held = [a.name for a in first.attributes]
     dataset = replace(made, others={first.name: made.table.rows(np.arange(300, 400)).only(held)})
     given = write_party_files(dataset, made.table.rows(np.arange(300)), tmp_path, seed=1, overlap=overlap)
-    assert [len(each.subjects) for each in given.values()] == pytest.approx([400 * share, *[300 * share] * 2], rel=0.2)
-    mine = given[first.name]
-    assert set(mine.subjects[-5:]) <= set(made.table.subjects[300:])
-    written = pyarrow.parquet.ParquetFile(mine.dataset.rows)
-    assert written.read()["subject_id"].to_pylist() != mine.subjects.tolist()
-    assert written.metadata.num_rows == len(mine.subjects)
+    assert [len(subjects) for _, subjects in given.values()] == pytest.approx(
+        [400 * share, *[300 * share] * 2], rel=0.2
+    )
+    declared, subjects = given[first.name]
+    assert set(subjects[-5:]) <= set(made.table.subjects[300:])
+    written = pyarrow.parquet.ParquetFile(declared.rows)
+    assert written.read()["subject_id"].to_pylist() != subjects.tolist()
+    assert written.metadata.num_rows == len(subjects)
 
 
 def test_counts_of_a_keyed_release_stand_beside_how_many_there_are() -> None:

@@ -133,7 +133,7 @@ def by_simulated_parties(dataset: StudyTable, folder: Path) -> Rows:
     written = write_party_files(dataset, dataset.table, folder, seed=1)
     found: Rows = {}
     for party in dataset.parties:
-        given = written[party.name].dataset
+        given, _ = written[party.name]
         key = SubjectKey.of(given.subject_id, dataset.id_rules)
         for subject, row in by_agent(given.rows, key, party.attributes).items():
             found.setdefault(subject, {}).update(row)
