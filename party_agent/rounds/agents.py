@@ -147,8 +147,8 @@ def assemble(
     home: Home, store: AgentStore, clients: Mapping[str, CoordinatorClient], *, clock: Clock, draw: Sampler
 ) -> Agents:
     """The agents of a home; `clients` are ways to its coordinators, by the name of the consortium."""
-    identity = home.identity()
-    ledger = Ledger(store, cap=home.settings().cap, counts_replacement=lambda: home.policy().replacement)
+    identity, settings = home.identity(), home.settings()
+    ledger = Ledger(store, cap=settings.cap, counts_replacement=lambda: home.policy().replacement)
     memberships = home.consortia()
     pinned = {name: memberships[name].coordinator() for name in clients}
     proposals = Proposals(store, ledger)
@@ -162,7 +162,7 @@ def assemble(
         "store": store,
         "ledger": ledger,
         "witnesses": witnesses,
-        "datasets": Datasets(store, ledger, home.snapshots, clock, home.settings().engine.open()),
+        "datasets": Datasets(store, ledger, home.snapshots, clock, settings.engine.open()),
         "proposals": proposals,
         "outbox": Outbox(home.outbox),
         "jobs": Jobs(),

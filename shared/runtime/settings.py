@@ -90,15 +90,15 @@ def resolve(
     kind: type[Service], document: Mapping[str, Any], source: str, environment: Mapping[str, str]
 ) -> tuple[Service, Mapping[str, str]]:
     """As `gather`, of a document that was read already. Raises SettingsError."""
-    said, sources = dict(document), dict.fromkeys(document, source)
+    said, sources, secrets = dict(document), dict.fromkeys(document, source), kind.secrets()
     for name in (name for name in kind.model_fields if kind.prefix and name not in _OF_THE_FILE):
-        keys = (name, f"{name}_file") if name in kind.secrets() else (name,)
+        keys = (name, f"{name}_file") if name in secrets else (name,)
         present = {key: f"{kind.prefix}_{key}".upper() for key in keys if f"{kind.prefix}_{key}".upper() in environment}
         for key in keys if present else ():
             said.pop(key, None)
         said |= {key: _value(environment[variable]) for key, variable in present.items()}
         sources |= present
-    for name in kind.secrets():
+    for name in secrets:
         if f"{name}_file" not in said:
             continue
         file, where = Path(str(said.pop(f"{name}_file"))), sources.pop(f"{name}_file")

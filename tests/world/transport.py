@@ -35,9 +35,12 @@ class InProcess(httpx.BaseTransport):
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all applications of this process: what runs in its threads keeps them warm."""
+    """One event loop for all applications of this process.
+
+    A task that never ends keeps its threads warm: without one anyio ends a thread with the request that started it.
+    """
     loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, name="applications", daemon=True).start()
+    Thread(target=loop.run_until_complete, args=(asyncio.Event().wait(),), name="applications", daemon=True).start()
     return loop
 
 
