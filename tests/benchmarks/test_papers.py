@@ -7,8 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from benchmarks import central, classification, goals
-from benchmarks.choice import spec_of
+from benchmarks import central, classification
 from benchmarks.kalaja2020 import (
     FIGURES,
     REFERENCE,
@@ -21,7 +20,6 @@ from benchmarks.kalaja2020 import (
 )
 from benchmarks.public_moment import condition, over_rows, privacy_of, synthetic, synthetic_conditions
 from benchmarks.tables import DATA
-from benchmarks.users import split
 from benchmarks.wang2018 import summary, table3_row
 from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Table, load, made_up, mapped_errors, names
 from benchmarks.wang2018_rates import D, efficiency, least_epsilon, simulated
@@ -100,17 +98,6 @@ def test_classes_are_scored_by_every_fit_and_nearly_as_on_the_rows_where_people_
     assert auc[3]["levels: moments, logistic"] == pytest.approx(auc[3]["levels: not private, logistic"], abs=0.01)
     assert 0.5 < auc[0.3]["numbers: rmgm, linear"] < auc[0.3]["numbers: moments, linear"] - 0.1
     assert "levels: rmgm, logistic" not in auc[3]  # refused: a release of rows has no tables
-
-
-def test_nothing_bounds_a_release_of_little_noise_but_least_squares() -> None:
-    draw = np.random.default_rng(7)
-    x = draw.uniform(-1, 1, (5_000, 4))
-    table = x, x @ [0.4, -0.2, 0.1, 0.0] + draw.normal(0, 0.05, len(x))
-    data = split(table, 1)
-    n, d = data[0][0].shape
-    for one in goals.of_split(spec_of(n, d - 1, "moments", 100.0), data, releases=2, fold=1):
-        for way, value in one.items():
-            assert value == pytest.approx(one["not private"], abs=0.005), way
 
 
 def test_least_epsilon_of_wang_falls_with_rows_and_is_that_of_figure_1_at_a_full_rank() -> None:

@@ -55,12 +55,6 @@ def within_a_factor(report: dict[str, Any]) -> bool:
     return len(told) == 2 and all(1 / 1.5 < r["ratio"] < 1.5 and r["warned"] == 0 for r in told)
 
 
-def exact_and_priced(report: dict[str, Any]) -> bool:
-    """Blocks are held against exact ones: it leaves with SystemExit where one is not."""
-    bounds = [case["bounds"] for case in report["exchange"]]
-    return bounds == ["trusted", "proved"] and all(case["total"] > 0 for case in report["exchange"])
-
-
 def all_published(report: dict[str, Any]) -> bool:
     return report["of_moments"] > 0 and not report["lost"] and report["verified"] > 0
 
@@ -114,7 +108,6 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
         (),
         (),
     ),
-    "spread": (lambda r: all(c["mean"] > 0.7 and c["rows_least"] < 0.95 for c in r["results"]), (), ()),
     "questions": (lambda r: 0 < r["counted"]["1"]["release"] < 0.1 and r["covered"][0]["shares"] > 0.7, (), ()),
     "survival": (held_for_the_people, (), ()),
     "synthetic": (near_the_people, (), ()),
@@ -122,9 +115,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
     "choice": (lambda r: r["cells"] == [], (), ()),
     "classification": (lambda r: r["cells"] == [], (), ()),
     "encodings": (lambda r: r["cells"] == [], (), ()),
-    "goals": (lambda r: r["goals"] == [], (), ()),
     "users": (lambda r: r["tables"] == [], (), ()),
-    "exchange_cost": (exact_and_priced, (), ()),
     "load": (all_published, (), ()),
     "rounds": (lambda r: r["requests"] > 0, (), ("--members", "2")),
     "year": (carried, (), ()),

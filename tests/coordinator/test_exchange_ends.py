@@ -16,16 +16,7 @@ from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix, encode_block
 from commingle.shared.release.plan import plan_block
 from tests.world.coordinator import Block, Honest, Hub, Parties, problem
-from tests.world.exchange import (
-    EARLIER,
-    SENDER,
-    Kind,
-    Relayed,
-    approved,
-    exact_moments,
-    message,
-    of_three,
-)
+from tests.world.exchange import EARLIER, SENDER, Kind, Relayed, approved, exact_moments, message, of_three
 
 ZEROS = "0" * 64
 each_kind = pytest.mark.parametrize("kind", EARLIER)

@@ -16,17 +16,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatemen
 from commingle.shared.runtime import faults
 from tests.faults.chaos import CrashError
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
-from tests.world.exchange import (
-    EARLIER,
-    PATHS,
-    SENDER,
-    Kind,
-    Relayed,
-    approved,
-    envelope_of,
-    message,
-    of_three,
-)
+from tests.world.exchange import EARLIER, PATHS, SENDER, Kind, Relayed, approved, envelope_of, message, of_three
 from tests.world.waiting import at_once
 
 ZEROS = "0" * 64

@@ -14,12 +14,16 @@ from commingle.shared.documents.model import canonical_json, decode
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.forecast.forecast import computed_forecast, forecast_of
-from tests.world.coordinator import Honest, Hub, Parties, key_of, problem
+from tests.world.coordinator import Honest, Hub, Parties, Proposed, key_of, problem
 from tests.world.documents import sign_bytes
 
 
-def test_proposal_is_recorded_and_shown_and_the_same_again_makes_no_event(hub: Hub, parties: Parties) -> None:
-    proposed = hub.proposed(parties)
+@pytest.fixture
+def proposed(hub: Hub, parties: Parties) -> Proposed:
+    return hub.proposed(parties)
+
+
+def test_proposal_is_recorded_and_shown_and_the_same_again_makes_no_event(hub: Hub, proposed: Proposed) -> None:
     shown = hub.show(proposed)
     assert (shown["id"], shown["state"], shown["k"], shown["n"]) == (proposed.id, "proposed", 16, 40)
     assert shown["spec"] == json.loads(proposed.envelope.to_json())
@@ -30,8 +34,7 @@ def test_proposal_is_recorded_and_shown_and_the_same_again_makes_no_event(hub: H
     assert hub.kinds(proposed) == ["proposal"]
 
 
-def test_proposal_has_the_forecast_that_its_spec_alone_implies(hub: Hub, parties: Parties) -> None:
-    proposed = hub.proposed(parties)
+def test_proposal_has_the_forecast_that_its_spec_alone_implies(hub: Hub, proposed: Proposed) -> None:
     expected = forecast_of(proposed.spec)
     assert expected is not None
     assert problem(hub.http.get(f"/v1/releases/{'0' * 64}/forecast")) == (404, "unknown")
@@ -195,8 +198,7 @@ def test_every_approval_moves_the_round_to_approved(hub: Hub, parties: Parties) 
     assert set(hub.show(proposed)["approvals"]) == {"clinic", "registry"}
 
 
-def test_same_approval_again_is_200_and_another_is_409(hub: Hub, parties: Parties, clinic: Honest) -> None:
-    proposed = hub.proposed(parties)
+def test_same_approval_again_is_200_and_another_is_409(hub: Hub, clinic: Honest, proposed: Proposed) -> None:
     assert hub.approve(proposed, "clinic", clinic.approval(proposed)).status_code == 201
     assert hub.approve(proposed, "clinic", clinic.approval(proposed)).status_code == 200
     assert problem(hub.approve(proposed, "clinic", clinic.approval(proposed, head="1" * 64))) == (409, "other-bytes")
@@ -241,8 +243,7 @@ def test_unequal_subjects_abort_and_the_reason_names_who_agrees(hub: Hub, partie
     assert hub.kinds(proposed) == ["proposal", "approval", "approval"]
 
 
-def test_rejection_ends_a_proposal(hub: Hub, parties: Parties, clinic: Honest, registry: Honest) -> None:
-    proposed = hub.proposed(parties)
+def test_rejection_ends_a_proposal(hub: Hub, clinic: Honest, registry: Honest, proposed: Proposed) -> None:
     answer = hub.reject(proposed, "clinic", clinic.rejection(proposed, "budget"))
     assert (answer.status_code, answer.json()["state"]) == (201, "rejected")
     assert answer.json()["reason"] == "clinic rejected it: it would go beyond a cap on its budget"
@@ -257,18 +258,14 @@ def test_rejection_ends_a_proposal(hub: Hub, parties: Parties, clinic: Honest, r
     ("changes", "reason"),
     [
         ({"about": "registry"}, "its policy does not allow it"),
-        (
-            {"reason": "exchange", "about": "registry"},
-            "messages of registry do not follow the exchange",
-        ),
+        ({"reason": "exchange", "about": "registry"}, "messages of registry do not follow the exchange"),
         ({"said": "too much"}, "its policy does not allow it: “too much”"),
         ({"reason": "operator", "said": "no"}, "“no”"),
     ],
 )
 def test_reason_says_what_was_signed_and_no_more(
-    hub: Hub, parties: Parties, clinic: Honest, changes: dict[str, str], reason: str
+    hub: Hub, clinic: Honest, changes: dict[str, str], reason: str, proposed: Proposed
 ) -> None:
-    proposed = hub.proposed(parties)
     said = decode(Rejection, clinic.rejection(proposed, "policy").payload_bytes)
     answer = hub.reject(proposed, "clinic", seal(said.model_copy(update=changes), key=clinic.key))
     assert answer.json()["reason"] == f"clinic rejected it: {reason}"
@@ -282,8 +279,7 @@ def test_withdrawal_after_approval_aborts(hub: Hub, parties: Parties, clinic: Ho
     assert answer.json()["reason"] == "clinic withdrew: its agent no longer has its block"
 
 
-def test_rejection_with_a_wrong_key_is_refused(hub: Hub, parties: Parties, clinic: Honest) -> None:
-    proposed = hub.proposed(parties)
+def test_rejection_with_a_wrong_key_is_refused(hub: Hub, clinic: Honest, proposed: Proposed) -> None:
     assert problem(hub.reject(proposed, "registry", clinic.rejection(proposed))) == (403, "signature")
     thief = Honest("clinic", key_of("thief"))
     assert problem(hub.reject(proposed, "clinic", thief.rejection(proposed))) == (403, "signature")

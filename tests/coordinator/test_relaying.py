@@ -106,11 +106,7 @@ def test_linkage_keys_of_nobody_are_404(hub: Hub) -> None:
     ],
 )
 def test_sealed_key_that_is_not_from_and_for_members_here_is_refused(
-    hub: Hub,
-    parties: Parties,
-    changes: dict[str, str],
-    where: dict[str, str],
-    expected: tuple[int, str],
+    hub: Hub, parties: Parties, changes: dict[str, str], where: dict[str, str], expected: tuple[int, str]
 ) -> None:
     assert problem(send(hub, message(hub, **changes), **where)) == expected  # type: ignore[arg-type] # a table
     assert hub.http.get(f"/v1/parties/{parties[1].name}/linkage-keys").json() == {"items": []}

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from tests.e2e.networks import Authority
 from tests.e2e.test_first_fit import Clinics, clinics
 from tests.party_agent.cli.test_cli import at
 from tests.world.consortium import BY_HAND, consortium_of
-from tests.world.transport import on_a_socket
+from tests.world.transport import free_port, on_a_socket
 
 USERS = (
     {"sub": "248289761001", "name": "Dr. Adams", "groups": ["board"]},
@@ -33,11 +32,6 @@ USERS = (
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 ANYWHERE = "0.0.0.0"  # noqa: S104 - what stands behind a proxy on another machine
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class RealProvider:

@@ -131,7 +131,7 @@ class Loopback:
         self.wait_for(release, expected)
         for name in PARTIES:
             eventually(partial(self._has_finished, name, release), what=f"{name}: {self.charge(name, release)}")
-        ended = self.asked.ended(release)[release]
+        ended = self.asked.ended(release)
         check_history(ended.history, expected)
         bodies = {name: self._check_charge(name, release, ended.spec) for name in PARTIES}
         assert self._blocks_received(release, ended.spec) <= set(bodies.values())

@@ -4,7 +4,7 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from commingle.shared.release.rounds import State
 from tests.faults.loopback import Loopback
 from tests.world.command import eventually
 from tests.world.local_api import operator_client
-from tests.world.postgres import own_postgres
+from tests.world.postgres import PostgresServer, own_postgres
 
 pytestmark = pytest.mark.slow
 _SHORTER_THAN_A_COORDINATOR_WAITS_SECONDS = 2.0
@@ -123,17 +123,36 @@ def test_coordinator_set_back_to_an_older_database_is_sent_what_it_has_lost(runn
     running.check(release, State.PUBLISHED)
 
 
-def test_database_server_that_stops_in_the_middle_of_a_round_and_returns(tmp_path: Path) -> None:
+def test_agent_frozen_in_the_middle_of_a_round_goes_on(running: Loopback) -> None:
+    clinic = running.agents["clinic"]
+    clinic.signal(signal.SIGSTOP)
+    release = running.propose()
+    running.wait_for(release, State.PROPOSED)
+    time.sleep(2)
+    clinic.signal(signal.SIGCONT)
+    running.check(release, State.PUBLISHED)
+
+
+HALTS: dict[str, tuple[Callable[[PostgresServer], None], Callable[[PostgresServer], None]]] = {
+    "stops": (PostgresServer.stop, PostgresServer.start),
+    "freezes": (lambda database: database.signal(signal.SIGSTOP), lambda database: database.signal(signal.SIGCONT)),
+}
+
+
+@pytest.mark.parametrize("how", HALTS)
+def test_database_server_that_halts_in_the_middle_of_a_round_and_returns(tmp_path: Path, how: str) -> None:
+    halt, go_on = HALTS[how]
     with own_postgres() as database:
         loopback = Loopback(tmp_path / "consortium", settings=("--database-url", database.url))
         try:
             loopback.set_up()
             release = clinic_stops_before_its_upload(loopback)
-            database.stop()
-            assert httpx.get(f"{loopback.hub.url}/readyz", timeout=60).status_code == 503
+            halt(database)
+            if how == "stops":
+                assert httpx.get(f"{loopback.hub.url}/readyz", timeout=60).status_code == 503
             loopback.agents["clinic"].start()
             time.sleep(1)
-            database.start()
+            go_on(database)
             loopback.check(release, State.PUBLISHED)
             assert httpx.get(f"{loopback.hub.url}/readyz", timeout=60).status_code == 200
         finally:

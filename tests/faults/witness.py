@@ -1,17 +1,15 @@
 """What must hold whatever goes wrong.
 
 Everything is read from outside: files, ledgers' SQLite, signed documents, what the coordinator tells anybody, and what
-a recording proxy saw leave the parties.
+leaves the parties.
 """
 
 import json
 import sqlite3
-import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,11 @@ import httpx
 
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.store import Regression
-from commingle.shared.documents.dsse import Envelope, parse_envelope
+from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import verify_regression
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import ApprovalRequest, BlockStatement
-from commingle.shared.errors import CommingleError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
@@ -34,8 +31,14 @@ from commingle.shared.release.verification import PublishedRelease, verify_relea
 
 MAY_HAVE_LEFT = frozenset({"stored", "acked", "withdrawn"})
 SETTLED = frozenset({"acked", "released", "withdrawn"})
-_EXCHANGED = frozenset({"columns", "replies"})
-_KINDS = frozenset({"approvals", "rejections", "blocks"}) | _EXCHANGED
+_PAID_FOR = ("columns", "replies", "blocks")
+_SIGNED_AS = {
+    "approvals": "approval",
+    "rejections": "rejection",
+    "columns": "columns",
+    "replies": "reply",
+    "blocks": "block",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,17 @@ def charges_on_disk(home: Home) -> dict[str, OnDisk]:
             told[entry["release"]] = told.get(entry["release"], {}) | entry
     return {
         release: OnDisk(
-            each["kind"],
-            int(each["charge"]["loss"]["rho_units"]),
-            each.get("attempt", 0),
-            each.get("body_sha256"),
+            each["kind"], int(each["charge"]["loss"]["rho_units"]), each.get("attempt", 0), each.get("body_sha256")
         )
         for release, each in told.items()
     }
+
+
+def _signature_on_disk(home: Home, release: str, kind: str) -> str | None:
+    """The digest of what the party signed of this kind."""
+    with closing(sqlite3.connect(home.database)) as db:
+        row = db.execute("SELECT digest FROM signatures WHERE release = ? AND kind = ?", (release, kind)).fetchone()
+    return row and str(row[0])
 
 
 def files_left(home: Home, release: str) -> list[Path]:
@@ -96,26 +103,11 @@ class Witness:
     shown: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def request(self, sender: str, request: httpx.Request) -> None:
-        """A request leaves a party: never two different ones for one place, a block only once it is recorded."""
+        """A request leaves a party: never two different ones for one place, and each as its ledger has it."""
         match request.method, request.url.path.strip("/").split("/"):
-            case "PUT", ["v1", "releases", release, kind, party] if kind in _KINDS:
+            case "PUT", ["v1", "releases", release, kind, party] if kind in _SIGNED_AS:
                 assert party == sender
-                statement = request.headers.get("commingle-block") or request.headers.get("commingle-statement", "")
-                self.upload(party, release, kind, statement=statement, body_sha256=sha256(request.content).hexdigest())
-
-    def upload(self, party: str, release: str, kind: str, *, statement: str, body_sha256: str) -> None:
-        """What is left of a request where its body is not kept."""
-        seen = self.left[release, party, kind]
-        seen.add(sha256(f"{statement} {body_sha256}".encode()).hexdigest())
-        assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
-        if kind in _EXCHANGED:
-            charge = charges_on_disk(self.homes[party]).get(release)
-            assert charge is not None, f"{party} sends {kind} without a charge for {release}"
-            assert charge.state in {"debited", *MAY_HAVE_LEFT}, (
-                f"{party} sends {kind} while its charge is {charge.state}"
-            )
-        if kind == "blocks":
-            self._block(release, party, parse_envelope(statement.encode()), body_sha256)
+                self._upload(release, party, kind, request)
 
     def drawing(self, party: str, release: str) -> None:
         """Noise is drawn: the debit must be on disk. It may be settled before an attempt has drawn all its noise."""
@@ -134,13 +126,26 @@ class Witness:
         seen.add(sha256(data).hexdigest())
         assert len(seen) == 1, f"{party} showed two different results of one regression"
 
-    def _block(self, release: str, party: str, envelope: Envelope, body_sha256: str) -> None:
-        charge = charges_on_disk(self.homes[party]).get(release)
-        assert charge is not None, f"{party} sends a block without a charge for {release}"
-        assert charge.state in MAY_HAVE_LEFT, f"{party} sends a block while its charge is {charge.state}"
-        assert body_sha256 == charge.body_sha256, f"{party} sends a block for {release} that its ledger does not know"
-        assert decode(BlockStatement, envelope.payload_bytes).body_sha256 == charge.body_sha256
-        self.bodies[release, party] = body_sha256
+    def _upload(self, release: str, party: str, kind: str, request: httpx.Request) -> None:
+        statement = request.headers.get("commingle-block") or request.headers.get("commingle-statement", "")
+        seen, body_sha256 = self.left[release, party, kind], sha256(request.content).hexdigest()
+        seen.add(sha256(f"{statement} {body_sha256}".encode()).hexdigest())
+        assert len(seen) == 1, f"{party} sent two different {kind} for {release}"
+        text = statement.encode() or request.content
+        envelope = decode(ApprovalRequest, text).approval if kind == "approvals" else parse_envelope(text)
+        signed = _signature_on_disk(self.homes[party], release, _SIGNED_AS[kind])
+        assert signed == envelope.digest, f"{party} sends {kind} for {release} that its ledger does not have"
+        if kind in _PAID_FOR:
+            charge = charges_on_disk(self.homes[party]).get(release)
+            assert charge is not None, f"{party} sends {kind} without a charge for {release}"
+            may = MAY_HAVE_LEFT if kind == "blocks" else MAY_HAVE_LEFT | {"debited"}
+            assert charge.state in may, f"{party} sends {kind} while its charge is {charge.state}"
+            assert body_sha256 == json.loads(envelope.payload_bytes)["body_sha256"], (
+                f"{party} did not sign these {kind}"
+            )
+            if kind == "blocks":
+                assert body_sha256 == charge.body_sha256, f"{party} sends another block than it stored for {release}"
+                self.bodies[release, party] = body_sha256
 
 
 def check_ledger(witness: Witness, party: str, specs: Mapping[str, ReleaseSpec], *, cap_units: int) -> None:
@@ -150,7 +155,7 @@ def check_ledger(witness: Witness, party: str, specs: Mapping[str, ReleaseSpec],
     assert counted <= cap_units
     for release, spec in specs.items():
         drawn = (party, release) in witness.drawings
-        sent = any((release, party, kind) in witness.left for kind in ("blocks", *_EXCHANGED))
+        sent = any((release, party, kind) in witness.left for kind in _PAID_FOR)
         if drawn or sent:
             charge = charges.get(release)
             assert charge is not None, f"{party}: no charge for {release}"
@@ -192,37 +197,6 @@ def check_history(events: Iterable[tuple[int, str, str | None, State]], state: S
     assert not any(earlier.final for earlier in states[:-1])
 
 
-_SIGNED_AS = {
-    "approvals": "approval",
-    "rejections": "rejection",
-    "columns": "columns",
-    "replies": "reply",
-    "blocks": "block",
-}
-_DOCUMENTS_ALONE = frozenset({"approvals", "rejections"})
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A request that passed the proxy.
-
-    Attributes:
-        kind: approvals, rejections, columns, replies or blocks.
-        statement: the signed document in its header; of an approval or a rejection the body.
-        body_sha256: of the body as far as it came.
-        whole: whether all of it came: a party that is killed while it sends leaves a part.
-        at: seconds since the epoch.
-    """
-
-    party: str
-    release: str
-    kind: str
-    statement: str
-    body_sha256: str
-    whole: bool
-    at: float
-
-
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What the coordinator tells of a release that is over.
@@ -259,72 +233,14 @@ class Observed:
         )
         return manifest, matrix, moments
 
-    def ended(self, *releases: str) -> dict[str, Ended]:
-        """All that is known of these releases, or of all there were, which are over."""
+    def ended(self, release: str) -> Ended:
+        """All that is known of a release that is over."""
         events: list[Any] = []
         while page := self.get("/v1/events", after=events[-1]["seq"] if events else 0).json()["items"]:
             events += page
-        named = releases or sorted({event["release"] for event in events} - {None})
-        return {release: self._ended(release, [e for e in events if e["release"] == release]) for release in named}
-
-    def _ended(self, release: str, events: list[Any]) -> Ended:
         view = self.view(release)
         state = State(view["state"])
         spec = read_spec(parse_envelope(json.dumps(view["spec"]).encode()).payload_bytes)
-        history = tuple((e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in events)
+        own = (e for e in events if e["release"] == release)
+        history = tuple((e["seq"], e["kind"], e.get("party"), State(e["state"])) for e in own)
         return Ended(spec, state, history, self.files(release) if state is State.PUBLISHED else None)
-
-
-def broken_promises(
-    uploads: Iterable[Upload], ended: Mapping[str, Ended], homes: Mapping[str, Home], *, coordinator: str
-) -> list[str]:
-    """Everything that does not hold, in words; nothing where all promises of docs/faults.md are kept.
-
-    Args:
-        uploads: whatever passed the proxy, in order.
-        ended: every release, by id.
-        homes: copies of the parties' homes, made after all releases had ended.
-        coordinator: fingerprint of its key.
-    """
-    witness = Witness(homes)
-    checks = [(f"{u.kind} of {u.party} at {u.at:.1f}", partial(_check_upload, witness, u)) for u in uploads]
-    for party, home in homes.items():
-        own = {release: end.spec for release, end in ended.items() if any(p.name == party for p in end.spec.parties)}
-        cap = home.settings().cap.rho.units
-        checks.append((f"ledger of {party}", partial(check_ledger, witness, party, own, cap_units=cap)))
-        checks.append((f"home of {party}", partial(check_settled, home, own)))
-    for release, end in ended.items():
-        checks.append((f"history of {release}", partial(check_history, end.history, end.state)))
-        checks.append((f"publication of {release}", partial(_check_end, witness, release, end, coordinator)))
-    return [f"{what}: {fault}" for what, check in checks if (fault := _fault(check)) is not None]
-
-
-def _fault(check: Callable[[], object]) -> str | None:
-    try:
-        check()
-    except (AssertionError, CommingleError) as error:
-        return str(error) or traceback.extract_tb(error.__traceback__)[-1].line or "does not hold"
-    return None
-
-
-def _check_upload(witness: Witness, upload: Upload) -> None:
-    """One digest for each place, charged, and under the very statement that the ledger has."""
-    if not upload.whole and upload.kind in _DOCUMENTS_ALONE:
-        return  # half a document says nothing yet
-    text = upload.statement.encode()
-    envelope = decode(ApprovalRequest, text).approval if upload.kind == "approvals" else parse_envelope(text)
-    with closing(sqlite3.connect(witness.homes[upload.party].database)) as db:
-        place = (upload.release, _SIGNED_AS[upload.kind])
-        row = db.execute("SELECT digest FROM signatures WHERE release = ? AND kind = ?", place).fetchone()
-    assert row == (envelope.digest,), "its ledger does not have that statement"
-    digest = upload.body_sha256
-    if upload.kind not in _DOCUMENTS_ALONE:
-        digest = json.loads(envelope.payload_bytes)["body_sha256"]
-        assert upload.body_sha256 == digest or not upload.whole, "the body is not what was signed"
-    witness.upload(upload.party, upload.release, upload.kind, statement=upload.statement, body_sha256=digest)
-
-
-def _check_end(witness: Witness, release: str, end: Ended, coordinator: str) -> None:
-    assert (end.state is State.PUBLISHED) == (end.files is not None)
-    if end.files is not None:
-        check_published(witness, end.files, release=release, coordinator=coordinator)

@@ -332,10 +332,7 @@ def requests(drawn: world.Drawn) -> dict[str, Any]:
     """What verification says of the request that was drawn, and the text its signature is over."""
     head = RequestHead("PUT", drawn["request"]["target"], tuple(drawn["request"]["headers"].items()))
     found = verify_request(
-        head,
-        audience=COORDINATOR.fingerprint,
-        key_of={str(CLINIC.fingerprint): CLINIC.verifying_key}.get,
-        now=NOW,
+        head, audience=COORDINATOR.fingerprint, key_of={str(CLINIC.fingerprint): CLINIC.verifying_key}.get, now=NOW
     )
     base = signature_base(head)
     signature = str(head.header("signature")).split(":")[1]

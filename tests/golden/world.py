@@ -31,12 +31,7 @@ from commingle.shared.documents.schema import (
     Whitening,
 )
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import (
-    AlignmentStatement,
-    Sums,
-    approval_set_digest,
-    open_approvals,
-)
+from commingle.shared.documents.statements import AlignmentStatement, Sums, approval_set_digest, open_approvals
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds

@@ -356,10 +356,7 @@ def forged_release(files: ReleaseFiles, invented: Mapping[str, SigningKey]) -> t
     approvals = approvals_of(opened.digest, invented, created=NOW)
     changes = {"spec": opened.digest, "approvals": approval_set_digest(open_approvals(approvals, opened))}
     blocks = {
-        name: seal(
-            decode(BlockStatement, manifest.blocks[name].payload_bytes).model_copy(update=changes),
-            key=key,
-        )
+        name: seal(decode(BlockStatement, manifest.blocks[name].payload_bytes).model_copy(update=changes), key=key)
         for name, key in invented.items()
     }
     matrix = decode_matrix(honest, files.matrix)

@@ -17,7 +17,7 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.release.audit import member_log, verify_member_log
 from commingle.shared.runtime.errors import SettingsError
 from tests.hostile.actors import forged_release
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.released import COORDINATOR, NOW, PARTIES, STRANGER, ServingCoordinator, published
 from tests.world.transport import on_a_socket
 
@@ -65,11 +65,8 @@ def showing(fake: ServingCoordinator, log: bytes) -> ServingCoordinator:
 
 
 @pytest.mark.parametrize("pinned", [(), ("--coordinator-key", COORDINATOR.fingerprint)], ids=["nothing", "coordinator"])
-def test_forged_members_are_never_called_by_their_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pinned: tuple[str, ...]
-) -> None:
-    code, out, _ = run_command(capsys, "verify", written(tmp_path, forged()[1]), *pinned)
-    assert code == 0  # its signatures hold: they are by keys that the coordinator made up
+def test_forged_members_are_never_called_by_their_names(tmp_path: Path, run: Command, pinned: tuple[str, ...]) -> None:
+    out = run.out("verify", written(tmp_path, forged()[1]), *pinned)
     for name, key in INVENTED.items():
         assert f"a key that calls itself {name} approved and signed its block, key {key.fingerprint}" in out
         assert f"✓ {name} approved" not in out
@@ -79,11 +76,11 @@ def test_forged_members_are_never_called_by_their_names(
 @pytest.mark.parametrize("name", sorted(PINS))
 @pytest.mark.parametrize("command", [("verify",), ("fit", "--target", TARGET)], ids=["verify", "fit"])
 def test_forged_member_is_refused_where_its_key_is_pinned(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...], name: str
+    tmp_path: Path, run: Command, command: tuple[str, ...], name: str
 ) -> None:
     where = written(tmp_path, forged()[1])
     pins = ("--coordinator-key", COORDINATOR.fingerprint, "--member", f"{name}={PINS[name]}")
-    code, out, err = run_command(capsys, command[0], where, *command[1:], *pins)
+    code, out, err = run(command[0], where, *command[1:], *pins)
     assert (code, out) == (1, "")
     assert f"{name} is pinned with key {PINS[name]}, and the release names {INVENTED[name].fingerprint}" in err
 
@@ -101,21 +98,17 @@ def test_forged_member_is_refused_from_python_too(tmp_path: Path) -> None:
         client.fetch(forged()[0])
 
 
-def test_honest_members_whose_keys_are_pinned_are_called_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_honest_members_whose_keys_are_pinned_are_called_by_name(tmp_path: Path, run: Command) -> None:
     where = written(tmp_path, published()[1])
-    code, out, _ = run_command(capsys, "verify", where, "--member", f"clinic= {PINS['clinic'].upper()}")
-    assert code == 0
+    out = run.out("verify", where, "--member", f"clinic= {PINS['clinic'].upper()}")
     assert f"✓ clinic approved and signed its block, key {PINS['clinic']}" in out
     assert "a key that calls itself insurer approved" in out
     assert "Nothing shows that these keys are theirs: insurer." in out
-    code, out, _ = run_command(capsys, "verify", where, "--member", f"clinic={PINS['clinic']}", "--json")
-    assert json.loads(out)["members"] == {
+    assert run.json("verify", where, "--member", f"clinic={PINS['clinic']}")["members"] == {
         "clinic": {"fingerprint": PINS["clinic"], "pinned": True},
         "insurer": {"fingerprint": PINS["insurer"], "pinned": False},
     }
-    _, out, _ = run_command(capsys, "fit", where, "--target", TARGET, "--member", f"clinic={PINS['clinic']}")
+    _, out, _ = run("fit", where, "--target", TARGET, "--member", f"clinic={PINS['clinic']}")
     assert "Signed by clinic, a key that calls itself insurer. Give --member" in out
     release = Release.load(where, members={"clinic": PINS["clinic"]})
     assert release.published.pinned == {"clinic"}
@@ -133,11 +126,11 @@ def test_honest_members_whose_keys_are_pinned_are_called_by_name(
     ],
 )
 def test_pin_that_would_pin_nobody_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], members: tuple[str, ...], code: int, expected: str
+    tmp_path: Path, run: Command, members: tuple[str, ...], code: int, expected: str
 ) -> None:
     where = written(tmp_path, published()[1])
     options = [part for one in members for part in ("--member", one)]
-    ended, _, err = run_command(capsys, "verify", where, *options)
+    ended, _, err = run("verify", where, *options)
     assert (ended, expected in err) == (code, True)
 
 
@@ -216,40 +209,36 @@ def test_every_altered_entry_of_a_log_is_noticed() -> None:
             verify_member_log(encode(SignedDocument.of(altered, COORDINATOR)))
 
 
-def test_members_shows_the_chain_and_verify_takes_it_as_evidence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_members_shows_the_chain_and_verify_takes_it_as_evidence(tmp_path: Path, run: Command) -> None:
     honest, forgery = written(tmp_path / "honest", published()[1]), written(tmp_path / "forgery", forged()[1])
     with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
         pin = ("--coordinator-key", COORDINATOR.fingerprint, "--member", f"clinic={PINS['clinic']}")
-        code, out, _ = run_command(capsys, "members", url, *pin, "--out", f"{honest}/audit-members.json", "--json")
-    said = json.loads(out)
-    assert (code, said["coordinator"], said["coordinator_pinned"]) == (0, COORDINATOR.fingerprint, True)
+        said = run.json("members", url, *pin, "--out", f"{honest}/audit-members.json")
+    assert (said["coordinator"], said["coordinator_pinned"]) == (COORDINATOR.fingerprint, True)
     assert [(e["party"], e["key"], e["kind"], e["pinned"]) for e in said["entries"]] == [
         (name, key, "enrolment", name == "clinic") for name, key in PINS.items()
     ]
     log = (tmp_path / "honest" / "audit-members.json").read_bytes()
     assert verify_member_log(log).chain.head == said["head"]
-    code, out, _ = run_command(capsys, "verify", honest)
-    assert (code, f"log of member keys, head {said['head']}" in out) == (0, True)
+    assert f"log of member keys, head {said['head']}" in run.out("verify", honest)
     (tmp_path / "forgery" / "audit-members.json").write_bytes(log)
-    code, out, err = run_command(capsys, "verify", forgery)
+    code, out, err = run("verify", forgery)
     assert (code, out, "log of member keys never had the key" in err) == (1, "", True)
 
 
-def test_members_in_words_says_what_a_name_is_worth(capsys: pytest.CaptureFixture[str]) -> None:
+def test_members_in_words_says_what_a_name_is_worth(run: Command) -> None:
     with on_a_socket(ServingCoordinator().answer) as url:
-        code, out, _ = run_command(capsys, "members", url)
+        code, out, _ = run("members", url)
     assert code == 0
     assert "A name here is what a key calls itself." in out
 
 
-def test_key_entered_for_a_pinned_member_since_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_entered_for_a_pinned_member_since_is_told(run: Command) -> None:
     fake = showing(ServingCoordinator(), log_of(*ENROLLED, (LATER, "rotation", "clinic", "ab" * 32)))
     with on_a_socket(fake.answer) as url:
         pins = [part for name, key in PINS.items() for part in ("--member", f"{name}={key}")]
-        code, out, _ = run_command(capsys, "members", url, *pins)
+        code, out, _ = run("members", url, *pins)
         assert (code, "clinic has another key since the pinned one" in out) == (0, True)
         assert "insurer has another key" not in out
-        _, out, _ = run_command(capsys, "members", url, *pins, "--json")
+        _, out, _ = run("members", url, *pins, "--json")
     assert json.loads(out)["replaced"] == ["clinic"]

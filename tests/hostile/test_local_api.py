@@ -20,7 +20,7 @@ from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.tls import trust
 from tests.e2e.networks import Authority
 from tests.hostile.actors import NOBODY, Ready, another_user
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.consortium import BY_HAND, Consortium, consortium_of
 from tests.world.local_api import operator_app, operator_client, serving_at
 
@@ -90,9 +90,9 @@ def test_other_user_who_reaches_the_socket_is_answered_nothing(open_house: Conso
             assert client.ledger().charges == ()  # and its own user is served as before
 
 
-def test_token_does_not_travel_without_tls(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_does_not_travel_without_tls(home: Home, run: Command) -> None:
     on_every_interface = ("--host", "0.0.0.0", "--port", "0")  # noqa: S104 - is refused
-    code, out, err = run_command(capsys, "party", "serve", "--home", home.root, *on_every_interface)
+    code, out, err = run("party", "serve", "--home", home.root, *on_every_interface)
     assert (code, out) == (1, "")
     assert "by TLS only" in err
     assert "openssl req -x509" in err

@@ -35,16 +35,7 @@ from tests.hostile.records.kinds import (
     Row,
     Source,
 )
-from tests.hostile.records.search import (
-    ATTRIBUTES,
-    PEOPLE,
-    Found,
-    image,
-    image_of_piece,
-    neighbours,
-    people,
-    search,
-)
+from tests.hostile.records.search import ATTRIBUTES, PEOPLE, Found, image, image_of_piece, neighbours, people, search
 from tests.party_agent.releasing import rejection_of
 from tests.world.consortium import SCHEMAS, consortium_of, rows_of, write_csv
 from tests.world.local_api import declare, operator_app

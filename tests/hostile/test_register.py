@@ -15,14 +15,7 @@ from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.release.rounds import State
 from tests.hostile.actors import LocalUser
-from tests.world.consortium import (
-    BY_A_PERSON,
-    SCHEMAS,
-    Consortium,
-    rows_of,
-    strictly,
-    write_csv,
-)
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly, write_csv
 from tests.world.coordinator import problem
 from tests.world.local_api import operator, system
 

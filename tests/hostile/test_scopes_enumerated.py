@@ -155,11 +155,7 @@ FIELDS: Mapping[str, Mapping[Told, str]] = {
     },
     "RegressionCharge": {Told.TERMS: "unit", Told.BUDGET: "rho delta"},
     "RegressionList": {Told.OWN: "items"},
-    "RegressionLine": {
-        Told.TERMS: "id dataset target method epsilon delta",
-        Told.OWN: "state",
-        Told.BUDGET: "charge",
-    },
+    "RegressionLine": {Told.TERMS: "id dataset target method epsilon delta", Told.OWN: "state", Told.BUDGET: "charge"},
     "RegressionView": {
         Told.TERMS: "id dataset target method epsilon delta request",
         Told.OWN: "state",
@@ -441,14 +437,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
     consortium = consortium_of(tmp_path_factory.mktemp("clinic"), "clinic", "insurer", policy=BY_HAND)
     home, schemas = consortium.homes["clinic"], {**SCHEMAS, "clinic": GAPS}
     asked = RegressionRequest(
-        dataset="main",
-        target="bmi",
-        features=("age",),
-        method="ssp",
-        epsilon=0.3,
-        delta=1e-6,
-        n=50,
-        nonce="1" * 64,
+        dataset="main", target="bmi", features=("age",), method="ssp", epsilon=0.3, delta=1e-6, n=50, nonce="1" * 64
     )
     with consortium.agent("clinic") as agent, consortium.agent("insurer") as insurer:
         consortium.register(agent, replace=True, attributes=GAPS, subjects="keyed")

@@ -53,10 +53,7 @@ class Everything:
     def serving(self, name: str, *arguments: Words) -> Iterator[str]:
         """A server in a process of its own; its URL, or its socket."""
         log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}"
-        with (
-            log.open("w") as file,
-            Commingle().serving(name, "serve", *arguments, log=file) as (process, said),
-        ):
+        with log.open("w") as file, Commingle().serving(name, "serve", *arguments, log=file) as (process, said):
             assert process.stdout is not None
             try:
                 yield said.get("url") or said["socket"]

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.tools.compose_site import ROOT, CommandError, docker
+from tests.packaging.engine import ROOT, CommandError, docker
 
 BASE = os.environ.get("PYTHON_IMAGE", "python:3.11-slim")
 IMAGE, POSTGRES_IMAGE = "commingle:tested", "commingle-postgres:tested"

@@ -5,14 +5,14 @@ Skipped where no Docker engine answers. Each time the same release is asked for,
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from tests.tools.compose_site import ROOT, CommandError, docker, eventually
+from tests.packaging.engine import ROOT, CommandError, docker, eventually
+from tests.world.transport import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -23,11 +23,6 @@ _FOREVER = ("postgres", "coordinator", "registration", "registration-system", "l
 _MOMENTS = (1.0, 4.0, 9.0, 20.0)
 """Of a start, at which it is interrupted: while keys are made, and while services start."""
 _UP = ("up", "-d", "--wait", "--no-build")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Site:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.conftest import BASE
+from tests.packaging.engine import ROOT, CommandError, docker, eventually
 from tests.packaging.published import publish
-from tests.tools.compose_site import ROOT, CommandError, docker, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

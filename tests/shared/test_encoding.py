@@ -109,9 +109,7 @@ def test_missing_value_is_refused_with_column_and_count(attribute: Attribute) ->
 
 @pytest.mark.parametrize("attribute", [NUMBER, MIDPOINT], ids=["strict", "midpoint"])
 @pytest.mark.parametrize(
-    "values",
-    [column([float("nan"), float("inf"), 1.0]), column(["nan", "-inf", "1"])],
-    ids=["numbers", "text"],
+    "values", [column([float("nan"), float("inf"), 1.0]), column(["nan", "-inf", "1"])], ids=["numbers", "text"]
 )
 def test_nan_and_infinity_are_refused_with_count(attribute: Attribute, values: "pa.Array[Any]") -> None:
     with pytest.raises(DataError, match="column x: 2 values are NaN or infinite"):

@@ -58,14 +58,7 @@ def projection_vector(seed: bytes, k: int, ranks: Sequence[int], q: list[list[in
     """One projection, its first rows and the digest of all."""
     y = projected(seed, k, ranks, q)
     digest = hashlib.sha256(json.dumps(y, separators=(",", ":")).encode()).hexdigest()
-    return {
-        "seed": seed.hex(),
-        "k": k,
-        "ranks": list(ranks),
-        "Q": q,
-        "Y_first_rows": y[:3],
-        "Y_sha256_of_json": digest,
-    }
+    return {"seed": seed.hex(), "k": k, "ranks": list(ranks), "Q": q, "Y_first_rows": y[:3], "Y_sha256_of_json": digest}
 
 
 def entries(label: str, rows: int, columns: int) -> list[list[int]]:

@@ -50,11 +50,21 @@ class Command:
         self._capsys.readouterr()  # what the test itself has logged
         return run_command(self._capsys, *self._first, *arguments)
 
-    def json(self, *arguments: object) -> dict[str, Any]:
-        code, out, err = self(*arguments, "--json")
+    def out(self, *arguments: object) -> str:
+        """What it prints, and it succeeds."""
+        code, out, err = self(*arguments)
         assert code == 0, err
-        printed: dict[str, Any] = json.loads(out)
+        return out
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        printed: dict[str, Any] = json.loads(self.out(*arguments, "--json"))
         return printed
+
+    def refused(self, *arguments: object, code: int = 1) -> str:
+        """Why it does not succeed, and it ends with that code."""
+        ended, _, err = self(*arguments)
+        assert ended == code, err
+        return err
 
 
 @dataclass(frozen=True, slots=True)

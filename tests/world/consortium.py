@@ -36,7 +36,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import Rejection
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.subsets import Subset
-from commingle.shared.documents.terms import Bounds, MechanismName, Projection
+from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import Charge
 from commingle.shared.release.checks import Member, build_spec
@@ -212,8 +212,6 @@ class Consortium:
         *,
         mechanism: MechanismName = "rmgm",
         title: str = "study",
-        epsilon: float = 1.0,
-        n: int = N,
         proposer: SigningKey | None = None,
         row_norm: float | None = None,
         whitenings: dict[str, Whitening] | None = None,
@@ -221,12 +219,11 @@ class Consortium:
         schemas: dict[str, tuple[Attribute, ...]] | None = None,
         names: tuple[str, ...] | None = None,
         now: datetime | None = None,
-        bounds: Bounds | None = None,
-        projection: Projection | None = None,
         keyed: bool = False,
-        buckets: int | None = None,
         where: dict[str, tuple[Subset, ...]] | None = None,
+        **terms: Any,
     ) -> ReleaseSpec:
+        """A study of these terms, at epsilon 1 and of everybody where they say no other."""
         names = names or tuple(self.homes)
         members = {
             name: Member(
@@ -238,13 +235,8 @@ class Consortium:
             study=title,
             mechanism=mechanism,
             k=16 if mechanism == "rmgm" else None,
-            epsilon=epsilon,
-            delta=1e-5,
-            n=n,
-            bounds=bounds,
-            projection=projection,
             subjects="keyed" if keyed else "listed",
-            buckets=buckets,
+            **{"epsilon": 1.0, "delta": 1e-5, "n": N, **terms},
             parties=tuple(
                 StudyParty(
                     name=name,
@@ -296,26 +288,14 @@ class Consortium:
             yield CoordinatorClient(http)
 
     @contextmanager
-    def agent(
-        self,
-        name: str,
-        *,
-        draw: Sampler | None = None,
-        home: Home | None = None,
-        store: AgentStore | None = None,
-    ) -> Iterator[Agent]:
+    def agent(self, name: str, **choices: Any) -> Iterator[Agent]:
         """As `party_agent.operate.compose` puts one together."""
-        with self.agents(name, draw=draw, home=home, store=store) as agents:
+        with self.agents(name, **choices) as agents:
             yield agents.consortia[0]
 
     @contextmanager
     def agents(
-        self,
-        name: str,
-        *,
-        draw: Sampler | None = None,
-        home: Home | None = None,
-        store: AgentStore | None = None,
+        self, name: str, *, draw: Sampler | None = None, home: Home | None = None, store: AgentStore | None = None
     ) -> Iterator[Agents]:
         """All agents of a party: of the consortium here, and of others whose home it is too."""
         home = home or self.homes[name]

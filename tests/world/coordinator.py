@@ -126,10 +126,7 @@ class Honest:
         listed = (len(i).to_bytes(4, "big") + i for i in ids)
         digest = alignment_digest(LINKAGE, spec_digest=release, subjects=len(ids), listed=listed)
         alignment = AlignmentStatement(spec=release, party=self.name, subjects=len(self.subjects), digest=digest)
-        return ApprovalRequest(
-            approval=seal(approval, key=signer),
-            alignment=seal(alignment, key=signer),
-        )
+        return ApprovalRequest(approval=seal(approval, key=signer), alignment=seal(alignment, key=signer))
 
     def rejection(self, proposed: Proposed, reason: RejectionReason = "operator", head: str = HEAD) -> Envelope:
         document = Rejection(spec=proposed.id, party=self.name, reason=reason, created=START, ledger_head=head)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from commingle.shared.documents.dsse import Envelope, Signature, SigningKey, Verified, payload_type, seal
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import Digest, encode
+from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
     Approval,
@@ -25,7 +26,7 @@ from commingle.shared.documents.statements import (
     approval_set_digest,
     open_approvals,
 )
-from commingle.shared.documents.study import Study
+from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import assemble, content_digest, encode_block, encode_matrix, second_moments
@@ -75,6 +76,19 @@ def study_file(parties: Sequence[Mapping[str, Any]], **terms: Any) -> dict[str, 
     """What is in the file of a small study of listed people."""
     usual = {"study": "a", "mechanism": "rmgm", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "n": 100}
     return {**usual, **terms, "parties": list(parties)}
+
+
+def study_of(
+    parties: Mapping[str, Sequence[Attribute]], shares: Mapping[str, Any] | None = None, /, **terms: Any
+) -> Study:
+    """What these parties release, of listed people and in one stage where `terms` and `shares` say no other."""
+    usual = {"study": "s", "mechanism": "rmgm", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5}
+    alike, own = {"dataset": "main", "first_stage_share": None}, shares or {}
+    asked = (
+        StudyParty(name=name, attributes=tuple(attributes), **{**alike, **own.get(name, {})})
+        for name, attributes in parties.items()
+    )
+    return Study(**{**usual, **terms}, parties=tuple(asked))
 
 
 def spec_of(
@@ -144,26 +158,14 @@ def published_files(
     matrix: NDArray[np.int64],
     *,
     proposer: SigningKey,
-    approvals: Mapping[str, Envelope],
-    blocks: Mapping[str, Envelope],
-    published: datetime,
-    software: str = "commingle test",
     parquet: bytes | None = None,
+    **said: Any,
 ) -> tuple[bytes, bytes, bytes]:
     """Manifest, matrix and moments that a coordinator publishes; `parquet` where it was written once."""
     file = encode_matrix(spec.document, spec.digest, matrix) if parquet is None else parquet
     moments = encode(second_moments(spec.document, spec.digest, matrix))
-    said = manifest(
-        spec,
-        file,
-        moments,
-        proposer=proposer,
-        approvals=approvals,
-        blocks=blocks,
-        published=published,
-        software=software,
-    )
-    return encode(SignedDocument.of(said, proposer)), file, moments
+    document = manifest(spec, file, moments, proposer=proposer, **said)
+    return encode(SignedDocument.of(document, proposer)), file, moments
 
 
 def publication(

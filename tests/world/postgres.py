@@ -67,6 +67,13 @@ class PostgresServer:
             else:
                 return
 
+    def signal(self, number: signal.Signals) -> None:
+        """To all of its processes, as a frozen machine has it."""
+        if self._process is not None:
+            pid = self._process.pid
+            for each in (pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
+                os.kill(each, number)
+
     def stop(self) -> None:
         """PostgreSQL's immediate shutdown: no farewell to anybody, recovery at the next start."""
         if self._process is not None:

@@ -37,7 +37,7 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
-from commingle.shared.documents.study import Crossed, CutNumber, Study, StudyParty
+from commingle.shared.documents.study import Crossed, CutNumber, Study
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
 from commingle.shared.mechanisms.registry import mechanism_of
@@ -48,7 +48,7 @@ from commingle.shared.release.rounds import Round, State
 from commingle.shared.wire import PartyRecord
 from tests.world.applications import in_turn
 from tests.world.coordinator import Hub
-from tests.world.documents import HEAD, approvals_of, publication, spec_of
+from tests.world.documents import HEAD, approvals_of, publication, spec_of, study_of
 from tests.world.noise import seeded_noise
 from tests.world.transport import InProcess, pool_of_threads
 
@@ -63,48 +63,36 @@ PARTIES = {"clinic": SigningKey(b"\x01" * 32), "insurer": SigningKey(b"\x02" * 3
 WHITENING = Whitening(centre=(0.1, -0.2), matrix=((0.34, -0.17), (-0.17, 0.51)))  # clips nobody
 
 
+DATASETS = {"clinic": {"dataset": "patients"}, "insurer": {"dataset": "claims"}}
+
+
 def study(
     *,
     mechanism: Literal["rmgm", "dgm"] = "rmgm",
-    n: int = 2000,
-    epsilon: float = 1e4,
     title: str = "charges [bold]",
     whitening: Whitening | None = None,
-    purpose: str | None = None,
     keyed: bool = False,
+    **terms: Any,
 ) -> Study:
     """Of charges, age and smoking; the clinic's columns may be whitened."""
-    return Study(
-        purpose=purpose,
+    mapped = {"whitening": whitening, "row_norm": None if whitening is None else 1.0}
+    return study_of(
+        {
+            "clinic": (
+                NumericAttribute(name="age", lower=20, upper=80, unit="years"),
+                NumericAttribute(name="bmi", lower=15, upper=45),
+            ),
+            "insurer": (
+                BinaryAttribute(name="smoker", levels=("no", "yes")),
+                NumericAttribute(name="charges, yearly", lower=0, upper=200),
+            ),
+        },
+        {**DATASETS, "clinic": {**DATASETS["clinic"], **mapped}},
         study=title,
         subjects="keyed" if keyed else "listed",
         mechanism=mechanism,
         k=400 if mechanism == "rmgm" else None,
-        epsilon=epsilon,
-        delta=1e-5,
-        n=n,
-        parties=(
-            StudyParty(
-                name="clinic",
-                dataset="patients",
-                first_stage_share=None,
-                attributes=(
-                    NumericAttribute(name="age", lower=20, upper=80, unit="years"),
-                    NumericAttribute(name="bmi", lower=15, upper=45),
-                ),
-                whitening=whitening,
-                row_norm=None if whitening is None else 1.0,
-            ),
-            StudyParty(
-                name="insurer",
-                dataset="claims",
-                first_stage_share=None,
-                attributes=(
-                    BinaryAttribute(name="smoker", levels=("no", "yes")),
-                    NumericAttribute(name="charges, yearly", lower=0, upper=200),
-                ),
-            ),
-        ),
+        **{"n": 2000, "epsilon": 1e4, **terms},
     )
 
 
@@ -220,18 +208,9 @@ def _of_cells(
     title: str, attributes: tuple[Attribute, ...], cells: Mapping[str, list[Any]]
 ) -> tuple[str, ReleaseFiles]:
     columns = {name: pa.array(values) for name, values in cells.items()}
-    asked = Study(
-        study=title,
-        subjects="listed",
-        mechanism="moments",
-        epsilon=3.0,
-        delta=1e-5,
-        n=len(next(iter(columns.values()))),
-        parties=(
-            StudyParty(name="clinic", dataset="patients", first_stage_share=None, attributes=attributes[:2]),
-            StudyParty(name="insurer", dataset="claims", first_stage_share=None, attributes=attributes[2:]),
-        ),
-    )
+    parties = {"clinic": attributes[:2], "insurer": attributes[2:]}
+    n = len(next(iter(columns.values())))
+    asked = study_of(parties, DATASETS, study=title, mechanism="moments", epsilon=3.0, n=n)
 
     def blocks(spec: Verified[ReleaseSpec]) -> list[Integers]:
         plans = plan_blocks(spec.document)

@@ -31,11 +31,7 @@ def toy(degree: int = 64) -> Parameters:
     """The standard's sizes in a ring that is too small to hide anything, in which attacks take milliseconds."""
     primes = tuple(islice(ring_primes(degree), len(STANDARD.primes)))
     return Parameters(
-        degree=degree,
-        primes=primes,
-        kept=STANDARD.kept,
-        scale_bits=STANDARD.scale_bits,
-        flood_bits=STANDARD.flood_bits,
+        degree=degree, primes=primes, kept=STANDARD.kept, scale_bits=STANDARD.scale_bits, flood_bits=STANDARD.flood_bits
     )
 
 

@@ -1,6 +1,7 @@
 """Ways to an application: without a socket, on a socket, ways that fail; and workers that are no processes."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -73,6 +74,12 @@ def on_a_socket(answer: Callable[[httpx.Request], httpx.Response], *, cut_bytes:
         finally:
             server.shutdown()
             thread.join()
+
+
+def free_port() -> int:
+    """A port of this machine at which nobody listens yet."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def no_fault(_: httpx.Request) -> None:

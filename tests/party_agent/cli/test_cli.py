@@ -61,29 +61,22 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
     run: Command, tmp_path: Path, coordinator: TamperedCoordinator
 ) -> None:
     home = tmp_path / "ward"
-    code, out, _ = run("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6, "--json")
-    assert code == 0
-    made = json.loads(out)
+    made = run.json("init", "--home", home, "--name", "clinic", "--epsilon-cap", 6)
     assert made == {
         "home": str(home), "name": "clinic", "fingerprint": Home(home).identity().signing_key.fingerprint,
     }  # fmt: skip
     invite = coordinator.invited("clinic")
     with on_a_socket(coordinator.handle) as url:
-        code, out, _ = run("enrol", "--home", home, "--coordinator", url, "--invite", invite, "--json")
-    assert (code, json.loads(out)) == (
-        0,
-        {"consortium": "hub", "coordinator": url, "fingerprint": coordinator.key.fingerprint},
-    )
-    code, out, _ = run("pin", "--home", home, "lab", "AB" * 32, "--json")
-    assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32}})
+        enrolled = run.json("enrol", "--home", home, "--coordinator", url, "--invite", invite)
+    assert enrolled == {"consortium": "hub", "coordinator": url, "fingerprint": coordinator.key.fingerprint}
+    assert run.json("pin", "--home", home, "lab", "AB" * 32) == {"pinned": {"lab": "ab" * 32}}
     table = write_csv(tmp_path / "t.csv", rows_of("clinic"))
     add = ("datasets", "add", "main", "--home", home, "--source", table, "--subject-id", "subject")
-    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--json")
-    assert (code, json.loads(out)["n"], sorted(json.loads(out)["clipped"])) == (0, 40, ["age", "bmi"])
+    added = run.json(*add, "--schema", schema_file(tmp_path))
+    assert (added["n"], sorted(added["clipped"])) == (40, ["age", "bmi"])
     code, out, _ = run(*add, "--schema", schema_file(tmp_path))
     assert code == 1
-    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
-    assert code == 0
+    out = run.out(*add, "--schema", schema_file(tmp_path), "--replace")
     assert "Data set main: 40 people, keyed (add_remove)." in out
     assert "in the unit of the table?" not in out
     grams = write_csv(tmp_path / "grams.csv", [row | {"bmi": "30000"} for row in rows_of("clinic")])
@@ -97,14 +90,11 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
         *(alike if part == table else part for part in add), "--schema", schema_file(tmp_path), "--replace"
     )
     assert "bmi: nearly all values lie within 1 % of the bounds" in out
-    code, out, _ = run(*add, "--schema", schema_file(tmp_path), "--replace")
-    assert code == 0
-    code, out, _ = run("datasets", "list", "--home", home, "--json")
-    assert [item["name"] for item in json.loads(out)["items"]] == ["main"]
-    code, out, _ = run("ledger", "--home", home, "--json")
-    assert json.loads(out)["cap"]["epsilon"] == 6.0
-    code, out, _ = run("status", "--home", home, "--json")
-    assert (json.loads(out)["running"], json.loads(out)["fingerprint"]) == (False, made["fingerprint"])
+    run.out(*add, "--schema", schema_file(tmp_path), "--replace")
+    assert [item["name"] for item in run.json("datasets", "list", "--home", home)["items"]] == ["main"]
+    assert run.json("ledger", "--home", home)["cap"]["epsilon"] == 6.0
+    status = run.json("status", "--home", home)
+    assert (status["running"], status["fingerprint"]) == (False, made["fingerprint"])
     code, out, _ = run("status", "--home", home)
     assert ("running: False" in out, "None" in out) == (True, False)
 
@@ -112,8 +102,7 @@ def test_party_is_made_enrolled_pinned_and_given_data_by_commands(
 def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run: Command, tmp_path: Path) -> None:
     run("init", "--home", tmp_path / "a", "--name", "a")
     key = tmp_path / "a" / "keys" / "linkage.key"
-    code, out, _ = run("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
-    assert code == 0
+    out = run.out("init", "--home", tmp_path / "b", "--name", "b", "--linkage-key", key)
     assert "Hand" not in out
     assert Home(tmp_path / "a").consortium().linkage_key() == Home(tmp_path / "b").consortium().linkage_key()
     key.chmod(0o644)
@@ -158,8 +147,7 @@ def test_init_with_what_cannot_be_is_one_clear_error_and_writes_nothing(
 )
 def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, command: tuple[str, ...]) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
-    code, _, err = run(*command, "--home", tmp_path / "h")
-    assert (code, "this member is not enrolled" in err) == (1, True)
+    assert "this member is not enrolled" in run.refused(*command, "--home", tmp_path / "h")
     code, _, err = run(*command, "--home", tmp_path / "absent")
     assert (code, err.startswith("Error: cannot read")) == (1, True)
 
@@ -172,8 +160,8 @@ def test_party_that_is_not_enrolled_says_so(run: Command, tmp_path: Path, comman
 def test_several_members_are_pinned_at_once(run: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
     run("init", "--home", tmp_path / "h", "--name", "a")
     run("pin", "--home", tmp_path / "h", "ward", "ef" * 32)
-    code, out, _ = run("pin", "--home", tmp_path / "h", *given, "--json")
-    assert (code, json.loads(out)) == (0, {"pinned": {"lab": "ab" * 32, "insurer": "cd" * 32}})
+    said = run.json("pin", "--home", tmp_path / "h", *given)
+    assert said == {"pinned": {"lab": "ab" * 32, "insurer": "cd" * 32}}
     assert Home(tmp_path / "h").consortium().pins() == {"lab": "ab" * 32, "insurer": "cd" * 32, "ward": "ef" * 32}
 
 
@@ -209,8 +197,7 @@ def test_data_set_needs_exactly_one_source(
     run: Command, consortium: Consortium, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     add = adding(consortium)
-    code, _, err = run(*add, "--schema", schema_file(tmp_path), *options)
-    assert (code, "--source" in err) == (2, True)
+    assert "--source" in run.refused(*add, "--schema", schema_file(tmp_path), *options, code=2)
 
 
 def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
@@ -224,8 +211,7 @@ def test_query_that_looks_at_other_rows_is_added_with_its_owners_promise_only(
     asked = ("--database-url", f"sqlite:///{tmp_path}/t.db", "--query", "SELECT * FROM t ORDER BY age")
     code, _, err = run(*add, "--schema", schema_file(tmp_path), *asked)
     assert (code, "it uses order" in err, "--each-row-by-itself" in err) == (1, True, True)
-    code, out, _ = run(*add, "--schema", schema_file(tmp_path), *asked, "--each-row-by-itself", "--json")
-    assert (code, json.loads(out)["n"]) == (0, 40)
+    assert run.json(*add, "--schema", schema_file(tmp_path), *asked, "--each-row-by-itself")["n"] == 40
 
 
 def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: Consortium, tmp_path: Path) -> None:
@@ -233,8 +219,7 @@ def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: C
     table = ("--source", consortium.table("clinic"))
     assert run(*add, *table, "--schema", tmp_path / "absent")[0] == 1
     (tmp_path / "bad.json").write_text("{}")
-    code, _, err = run(*add, *table, "--schema", tmp_path / "bad.json")
-    assert (code, "not a valid attribute schema" in err) == (1, True)
+    assert "not a valid attribute schema" in run.refused(*add, *table, "--schema", tmp_path / "bad.json")
 
 
 def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
@@ -248,25 +233,28 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
         code, out, err = run("approve", first[:20], *home, "--yes", "--json")
         assert (code, json.loads(out)["decision"], err) == (0, "approved", "")
         assert run("approve", second, *home, "--yes")[0] == 0
-        code, out, _ = run("reject", second, *home, "--yes", "--by", "Dr. Adams", "--why", "no [ethics] vote")
-        assert (code, "here rejected" in out) == (0, True)
+        assert "here rejected" in run.out(
+            "reject", second, *home, "--yes", "--by", "Dr. Adams", "--why", "no [ethics] vote"
+        )
     assert "rejection by “Dr. Adams”: “no [ethics] vote”" in run("proposals", second[:8], *home)[1]
-    code, out, _ = run("proposals", *home)
-    assert code == 0
+    out = run.out("proposals", *home)
     for expected in ("[/bold] one", "two [red]", "costs this ledger epsilon 1", "Not useful with n = 40 at epsilon 1"):
         assert expected in out
     code, out, _ = run("ledger", *home)
     assert (code, "reserved" in out, "[/bold] one" in out.replace("\n", "")) == (0, True, True)
     assert ("given back" in out, "released" in out) == (True, False)
     assert consortium.state(second) == "rejected"
-    code, _, err = run("approve", "f" * 8, *home)
-    assert (code, "no such proposal" in err) == (1, True)
+    assert "no such proposal" in run.refused("approve", "f" * 8, *home)
+
+
+@pytest.fixture
+def release(consortium: Consortium) -> str:
+    return consortium.propose()
 
 
 def test_agent_may_start_while_a_person_thinks(
-    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:
-    release = consortium.propose()
     look(consortium, *consortium.homes)
     home, started = consortium.homes["clinic"], []
 
@@ -282,26 +270,24 @@ def test_agent_may_start_while_a_person_thinks(
 
 
 def test_proposal_is_shown_and_confirmed_before_it_is_decided(
-    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+    run: Command, consortium: Consortium, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:
-    release = consortium.propose()
     look(consortium, *consortium.homes)
     home = ("--home", consortium.homes["clinic"].root)
     for given in ("", release[0], release[:7]):
         code, out, err = run("approve", given, *home)
         assert (code, out, "at least the first 8 letters" in err) == (2, "", True)
-    code, _, err = run("approve", release, *home, "--json")
-    assert (code, "--json asks nobody: add --yes" in err) == (2, True)
+    assert "--json asks nobody: add --yes" in run.refused("approve", release, *home, "--json", code=2)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, out, err = run("approve", release[:8], *home, "--by", "Dr. Adams")
     assert (code, out) == (130, "")
     assert err.index("costs this ledger epsilon 1") < err.index("Approve this as Dr. Adams? [y/N]")
-    assert json.loads(run("proposals", release[:8], *home, "--json")[1])["decision"] == "waiting"
+    assert run.json("proposals", release[:8], *home)["decision"] == "waiting"
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
         assert run("approve", release[:8], *home, "--by", "Dr. Adams", "--why", "vote 12/26")[0] == 0
-    shown = json.loads(run("proposals", release[:8], *home, "--json")[1])
+    shown = run.json("proposals", release[:8], *home)
     assert (shown["decision"], shown["decided"]) == (
         "approved",
         [{"document": "approval", "by": "Dr. Adams", "why": "vote 12/26"}],
@@ -341,8 +327,7 @@ def test_table_is_registered_as_it_is_said_to_be_written(
     rows = rows_of("clinic")
     (tmp_path / "table.csv").write_bytes(written(rows))
     add = (*adding(consortium, "more"), "--source", tmp_path / "table.csv", "--schema", schema_file(tmp_path))
-    code, _, err = run(*add)
-    assert (code, said in err) == (1, True)
+    assert said in run.refused(*add)
     assert run(*add, "--lines-per-record", "1001")[0] == 2
     code, out, err = run(*add, *options)
     assert (code, out.startswith(f"Data set more: {len(rows)} people, listed (replace_one).\n")) == (0, True), err
@@ -360,7 +345,7 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
     home = ("--home", consortium.homes["clinic"].root)
     with on_a_socket(consortium.coordinator.handle) as url:
         at(consortium, url)
-        (item,) = json.loads(run("proposals", *home, "--json")[1])["items"]
+        (item,) = run.json("proposals", *home)["items"]
         assert item["trust"] == trust
         assert item["cost"]["epsilon"] < item["per_subject_outsiders_epsilon"] < item["per_subject_epsilon"]
         code, _, err = run("approve", release, *home, "--yes")
@@ -374,40 +359,38 @@ def test_whom_a_moments_release_trusts_is_said_before_it_is_approved(
     assert f"fellow members included, epsilon {item['per_subject_epsilon']:.3g}." in err
 
 
-def test_approval_without_a_coordinator_is_told_before_it_is_signed(run: Command, consortium: Consortium) -> None:
-    release = consortium.propose()
+def test_approval_without_a_coordinator_is_told_before_it_is_signed(
+    run: Command, consortium: Consortium, release: str
+) -> None:
     look(consortium, *consortium.homes)
     at(consortium, "http://127.0.0.1:1")
     home = ("--home", consortium.homes["clinic"].root)
     code, _, err = run("approve", release, *home, "--yes")
     assert (code, "no answer from http://127.0.0.1:1" in err) == (1, True)
     assert err.index("Not useful with n = 40 at epsilon 1") < err.index("no answer")  # told before anything was signed
-    assert json.loads(run("proposals", *home, "--json")[1])["items"][0]["decision"] == "waiting"
+    assert run.json("proposals", *home)["items"][0]["decision"] == "waiting"
 
 
-def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: Consortium) -> None:
-    release = consortium.propose()
+def test_altered_ledger_is_told_before_anything_else(run: Command, consortium: Consortium, release: str) -> None:
     look(consortium, *consortium.homes)
     with consortium.agent("clinic") as agent:
         agent.approve(release, BY_A_PERSON)
         with agent.store.transaction() as db:
             db.execute("UPDATE entries SET body = replace(body, 'reserved', 'released')")
-    code, _, err = run("proposals", "--home", consortium.homes["clinic"].root)
-    assert (code, "was altered" in err) == (1, True)
+    assert "was altered" in run.refused("proposals", "--home", consortium.homes["clinic"].root)
 
 
 @pytest.mark.slow
-def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Command, consortium: Consortium) -> None:
-    release = consortium.propose()
+def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(
+    run: Command, consortium: Consortium, release: str
+) -> None:
     consortium.homes["insurer"].save_policy(AUTOMATIC)
     home = consortium.homes["clinic"]
     found = consortium.coordinator.found(release)
     serve = ("party", "serve", "--home", home.root)
 
     def answer(*command: object) -> Any:
-        code, out, err = run(*command, "--home", home.root, "--json")
-        assert code == 0, err
-        return json.loads(out)
+        return run.json(*command, "--home", home.root)
 
     def published() -> bool:
         consortium.step("insurer")
@@ -419,8 +402,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
             eventually(lambda: bool(answer("proposals")["items"]), what="no proposal", seconds=60)
             assert answer("status")["running"] is True
             assert said["socket"] == str(home.socket)
-            code, _, err = run("serve", "--home", home.root)
-            assert (code, "another agent works on" in err) == (1, True)
+            assert "another agent works on" in run.refused("serve", "--home", home.root)
             assert answer("approve", release, "--yes")["decision"] == "approved"
             eventually(published, what="not published", seconds=60)
             eventually(lambda: answer("ledger")["charges"][0]["state"] == "acked", what="not acknowledged", seconds=60)
@@ -437,8 +419,7 @@ def test_commands_talk_to_the_running_agent_and_it_finishes_the_round(run: Comma
 
 
 @pytest.mark.slow
-def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: Consortium) -> None:
-    release = consortium.propose()
+def test_running_agent_whose_ledger_was_set_back_stops_and_says_so(consortium: Consortium, release: str) -> None:
     look(consortium, *consortium.homes)
     backup = consortium.homes["clinic"].database.read_bytes()
     with consortium.agent("clinic") as agent:
@@ -470,7 +451,7 @@ def test_what_a_study_is_for_is_shown_before_it_is_decided(
         consortium.coordinator.propose(spec)
     look(consortium, *consortium.homes)
     home = ("--home", consortium.homes["clinic"].root)
-    items = {item["study"]: item for item in json.loads(run("proposals", *home, "--json")[1])["items"]}
+    items = {item["study"]: item for item in run.json("proposals", *home)["items"]}
     assert items["spoken"]["stated"]["target"] == "charges"
     assert items["silent"]["stated"] == {}
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))

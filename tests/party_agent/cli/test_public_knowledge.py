@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.__main__ import main
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import Whitening, parse_attributes
 from commingle.shared.dp.fixed_point import IntegerMap
 from commingle.shared.runtime.errors import SettingsError
-from tests.world.command import run_command
+from tests.world.command import Command
 
 SCHEMA = [
     {"kind": "numeric", "name": "temp", "lower": 0, "upper": 40},
@@ -30,24 +29,17 @@ def public_rows(n: int, seed: int = 0) -> NDArray[np.str_]:
     return np.column_stack([temp.astype(str), felt.astype(str), draw.choice(["winter", "spring", "summer"], n)])
 
 
-def whiten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: NDArray[np.str_], *options: object
-) -> tuple[int, Any, str]:
+def whiten(run: Command, tmp_path: Path, rows: NDArray[np.str_], *options: object) -> tuple[int, Any, str]:
     """Exit code, printed document and complaint."""
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     (tmp_path / "public.csv").write_text("\n".join(["temp,felt,season", *(",".join(row) for row in rows)]))
     files = ("--public", tmp_path / "public.csv", "--schema", tmp_path / "schema.json", "--out", tmp_path / "w.json")
-    with pytest.raises(SystemExit) as ended:
-        main(["party", "whiten", *map(str, (*files, "--json", *options))])
-    said = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, json.loads(said.out) if said.out else None, said.err
+    code, out, err = run("party", "whiten", *files, "--json", *options)
+    return code, json.loads(out) if out else None, err
 
 
-def test_whitening_of_public_rows_makes_other_rows_of_the_same_law_isotropic(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, said, _ = whiten(tmp_path, capsys, public_rows(400), "--ridge", 1e-7, "--radius", 8)
+def test_whitening_of_public_rows_makes_other_rows_of_the_same_law_isotropic(tmp_path: Path, run: Command) -> None:
+    code, said, _ = whiten(run, tmp_path, public_rows(400), "--ridge", 1e-7, "--radius", 8)
     assert code == 0
     assert (said["columns"], said["public_rows"], said["row_norm"], said["share_clipped"]) == (4, 400, 1.0, 0.0)
     assert said["condition_number_before"] > 1000
@@ -62,57 +54,47 @@ def test_whitening_of_public_rows_makes_other_rows_of_the_same_law_isotropic(
     assert np.abs(np.cov(z.T) - np.eye(4)).max() < 0.25  # 400 public rows: about 3 / sqrt(400)
 
 
-def test_average_row_fills_the_norm_where_no_radius_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, said, _ = whiten(tmp_path, capsys, public_rows(400))
+def test_average_row_fills_the_norm_where_no_radius_is_given(tmp_path: Path, run: Command) -> None:
+    _, said, _ = whiten(run, tmp_path, public_rows(400))
     assert 0.2 < said["share_clipped"] < 0.6
 
 
-def test_direction_in_which_public_rows_do_not_vary_is_held_by_the_ridge(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_direction_in_which_public_rows_do_not_vary_is_held_by_the_ridge(tmp_path: Path, run: Command) -> None:
     rows = public_rows(50)
     rows[:, 2] = "winter"
-    code, said, _ = whiten(tmp_path, capsys, rows)
+    code, said, _ = whiten(run, tmp_path, rows)
     assert code == 0
     assert said["condition_number_before"] is None
-    code, _, complaint = whiten(tmp_path, capsys, rows, "--ridge", 0)
+    code, _, complaint = whiten(run, tmp_path, rows, "--ridge", 0)
     assert code == 1
     assert "--ridge" in complaint
 
 
-def test_single_public_row_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, complaint = whiten(tmp_path, capsys, public_rows(1))
+def test_single_public_row_is_refused(tmp_path: Path, run: Command) -> None:
+    code, _, complaint = whiten(run, tmp_path, public_rows(1))
     assert code == 1
     assert "1 public rows" in complaint
 
 
-def test_printed_document_and_text_say_that_the_matrix_is_published(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, said, _ = whiten(tmp_path, capsys, public_rows(50))
+def test_printed_document_and_text_say_that_the_matrix_is_published(tmp_path: Path, run: Command) -> None:
+    _, said, _ = whiten(run, tmp_path, public_rows(50))
     assert "PUBLIC rows only" in said["warning"]
     files = ("--public", tmp_path / "public.csv", "--schema", tmp_path / "schema.json", "--out", tmp_path / "w.json")
-    with pytest.raises(SystemExit):
-        main(["party", "whiten", *map(str, files)])
-    assert "PUBLIC rows only" in capsys.readouterr().out
+    assert "PUBLIC rows only" in run("party", "whiten", *files)[1]
 
 
 CSV = "patient,age,Glucose_mmol_l,glucose,gender,SBP,ward,blood\np1,154,5.8,5.8,f,120,3,A\n"
 
 
-def drafted(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, *options: object) -> tuple[int, str, str]:
+def drafted(run: Command, tmp_path: Path, text: str, *options: object) -> tuple[int, str, str]:
     source, out = tmp_path / "stays.csv", tmp_path / "schema.json"
     source.write_text(text)
     named = ("--source", source, "--subject-id", "patient", "--out", out)
-    return run_command(capsys, "party", "datasets", "draft", *named, *options)
+    return run("party", "datasets", "draft", *named, *options)
 
 
-def test_known_columns_get_public_bounds_and_the_others_are_listed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    code, out, _ = drafted(capsys, tmp_path, CSV)
+def test_known_columns_get_public_bounds_and_the_others_are_listed(run: Command, tmp_path: Path) -> None:
+    code, out, _ = drafted(run, tmp_path, CSV)
     assert code == 0
     assert "age: 0 to 120 years (public knowledge)" in out
     assert "Not known: glucose, ward, blood." in out  # in which unit glucose is, its name does not say
@@ -122,10 +104,10 @@ def test_known_columns_get_public_bounds_and_the_others_are_listed(
     assert schema["Glucose_mmol_l"].model_dump()["upper"] == 60
 
 
-def test_units_and_a_table_of_ones_own_say_more(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_units_and_a_table_of_ones_own_say_more(run: Command, tmp_path: Path) -> None:
     own = tmp_path / "ranges.csv"
     own.write_text("name,unit,lower,upper,levels\nage,years,18,95,\nblood,,,,0|A|B|AB\n")
-    code, out, _ = drafted(capsys, tmp_path, CSV, "--ranges", own, "--unit", "glucose=mg/dl", "--json")
+    code, out, _ = drafted(run, tmp_path, CSV, "--ranges", own, "--unit", "glucose=mg/dl", "--json")
     assert code == 0
     said = json.loads(out)
     bounds = {a["name"]: (a.get("lower"), a.get("upper"), a.get("levels")) for a in said["attributes"]}
@@ -135,25 +117,23 @@ def test_units_and_a_table_of_ones_own_say_more(capsys: pytest.CaptureFixture[st
     assert said["unknown"] == ["ward"]
 
 
-def test_draft_depends_on_no_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_draft_depends_on_no_row(run: Command, tmp_path: Path) -> None:
     said = []
     for cells in ("p1,154,5.8,5.8,f,120,3,A\n", "p1,1,1,1,1,1,1,1\np2,999,0,0,,,,\n", ""):
-        said.append(drafted(capsys, tmp_path, CSV.splitlines()[0] + "\n" + cells)[1])
+        said.append(drafted(run, tmp_path, CSV.splitlines()[0] + "\n" + cells)[1])
         said.append((tmp_path / "schema.json").read_text())
     assert set(said[::2]) == {said[0]}
     assert set(said[1::2]) == {said[1]}
 
 
-def test_file_of_another_country_is_refused_with_the_options_it_needs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_file_of_another_country_is_refused_with_the_options_it_needs(run: Command, tmp_path: Path) -> None:
     for text in ("patient;age;bmi\np1;54,5;20,1\np2;33,1;31,5\n", "patient;age;note\np1;54;x\np2;33;y\n"):
-        code, _, err = drafted(capsys, tmp_path, text)
+        code, _, err = drafted(run, tmp_path, text)
         assert (code, "--separator ';'" in err) == (1, True)
 
 
-def test_file_without_a_header_does_not_show_its_first_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, err = drafted(capsys, tmp_path, "SENTINEL,54,no\n")
+def test_file_without_a_header_does_not_show_its_first_row(run: Command, tmp_path: Path) -> None:
+    code, out, err = drafted(run, tmp_path, "SENTINEL,54,no\n")
     assert (code, "SENTINEL" in out + err) == (1, False)
     assert "header line" in err
 

@@ -337,8 +337,7 @@ def test_mistake_in_a_study_is_told_by_the_columns_name_and_what_to_type(
     document = json.loads(json.dumps(document))
     spoil(document)
     (tmp_path / "study.json").write_text(json.dumps(document))
-    code, _, err = command("check", tmp_path / "study.json")
-    assert code == 1
+    err = command.refused("check", tmp_path / "study.json")
     assert said in err
     assert not {"Input", "Value error", "Field required", "function-after"} & {*err.split(), err}
 

@@ -41,7 +41,7 @@ from commingle.shared.runtime.server import Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from commingle.shared.runtime.sso import SsoSettings
 from tests.world.applications import in_turn
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.consortium import Consortium, strictly
 from tests.world.provider import LOGGED_OUT, SECRET, SigningProvider, browser, signing_provider, sso_settings
 from tests.world.transport import InProcess
@@ -627,11 +627,11 @@ REFUSED: dict[tuple[str, ...], str] = {
 
 
 def test_command_refuses_what_could_be_read_on_the_way_or_taken_for_another(
-    consortium: Consortium, capsys: pytest.CaptureFixture[str]
+    consortium: Consortium, run: Command
 ) -> None:
     home = str(consortium.homes["clinic"].root)
     for options, said in REFUSED.items():
-        code, _, err = run_command(capsys, "party", "console", "--home", home, *options)
+        code, _, err = run("party", "console", "--home", home, *options)
         assert (code in {1, 2}, said in err) == (True, True), err
 
 

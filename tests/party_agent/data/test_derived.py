@@ -255,11 +255,7 @@ def test_level_that_a_csv_spells_as_missing_is_refused_unless_the_file_is_anothe
     table = pair.table("clinic").with_name("countries.csv")
     write_csv(table, [{"id": f"{i}", "code": "12"[i % 2]} for i in range(100)])
     asked = DatasetRequest(
-        name="stays",
-        source=FileSource(path=str(table)),
-        subject_id="id",
-        people="others",
-        attributes=(country,),
+        name="stays", source=FileSource(path=str(table)), subject_id="id", people="others", attributes=(country,)
     )
     made = asked.model_copy(update={"derived": (parse_derived("country = recode(code, 1=n/a, 2=ZA)"),)})
     workbook = asked.model_copy(update={"source": FileSource(path="/no/such.xlsx")})

@@ -13,7 +13,7 @@ from commingle.party_agent.edge.webhook import Notices, remove_webhook, send_tes
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.errors import CommingleError
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.consortium import AUTOMATIC, BY_A_PERSON, Consortium, consortium_of, strictly
 from tests.world.transport import on_a_socket
 
@@ -120,7 +120,7 @@ def test_address_that_others_would_read_along_is_refused(tmp_path: Path, url: st
     assert not (tmp_path / "webhook.json").exists()
 
 
-def test_commands_set_test_and_remove(consortium: Consortium, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_set_test_and_remove(consortium: Consortium, run: Command) -> None:
     home, seen = consortium.homes["clinic"], list[httpx.Request]()
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -128,11 +128,10 @@ def test_commands_set_test_and_remove(consortium: Consortium, capsys: pytest.Cap
         return httpx.Response(500 if len(seen) == 1 else 200)
 
     with on_a_socket(answer) as url:
-        assert run_command(capsys, "party", "webhook", "test", "--home", home.root)[0] == 1
-        code, secret, _ = run_command(capsys, "party", "webhook", "set", url, "--home", home.root)
+        assert run("party", "webhook", "test", "--home", home.root)[0] == 1
+        code, secret, _ = run("party", "webhook", "set", url, "--home", home.root)
         assert (code, (home.root / "webhook.json").stat().st_mode & 0o077) == (0, 0)
-        code, _, err = run_command(capsys, "party", "webhook", "test", "--home", home.root)
-        assert (code, "was not taken" in err) == (1, True)
+        assert "was not taken" in run.refused("party", "webhook", "test", "--home", home.root)
         assert send_test(home) == url
     assert secret.strip() in (home.root / "webhook.json").read_text()
-    assert run_command(capsys, "party", "webhook", "remove", "--home", home.root)[0] == 0
+    assert run("party", "webhook", "remove", "--home", home.root)[0] == 0

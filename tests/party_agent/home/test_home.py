@@ -35,24 +35,26 @@ def test_home_has_fresh_keys_settings_and_policy(tmp_path: Path) -> None:
     assert len({*map(str, secrets[0]), *map(str, secrets[1])}) == 6
 
 
-def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
-    home = create(tmp_path / "h")
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return create(tmp_path / "h")
+
+
+def test_files_can_be_read_by_their_owner_only(home: Home) -> None:
     assert home.root.stat().st_mode & 0o077 == 0
     for path in home.root.rglob("*"):
         if path.is_file():
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_second_creation_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    home = create(tmp_path / "h")
+def test_second_creation_is_refused_and_changes_nothing(tmp_path: Path, home: Home) -> None:
     before = {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()}
     with pytest.raises(ConflictError, match="is a member's home already"):
         create(tmp_path / "h", epsilon_cap=3.0)
     assert {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()} == before
 
 
-def test_keys_left_by_a_creation_that_crashed_are_never_overwritten(tmp_path: Path) -> None:
-    home = create(tmp_path / "h")
+def test_keys_left_by_a_creation_that_crashed_are_never_overwritten(tmp_path: Path, home: Home) -> None:
     (home.root / "settings.json").unlink()
     before = (home.root / "keys" / "signing.key").read_bytes()
     with pytest.raises(KeyFileError, match="exists already"):
@@ -86,15 +88,13 @@ def test_names_that_cannot_travel_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["signing.key", "sealing.key", "linkage.key"])
-def test_key_file_that_others_can_read_is_refused(tmp_path: Path, file: str) -> None:
-    home = create(tmp_path / "h")
+def test_key_file_that_others_can_read_is_refused(file: str, home: Home) -> None:
     (home.root / "keys" / file).chmod(0o640)
     with pytest.raises(KeyFileError, match="read by others"):
         home.sealing_key() if file == "sealing.key" else home.identity()
 
 
-def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
-    home = create(tmp_path / "h")
+def test_pins_are_kept_normalised_and_replaced(home: Home) -> None:
     assert home.consortium().pins() == {}
     home.consortium().pin({"lab": f" {'AB' * 32}\n"})
     home.consortium().pin({"clinic": "0" * 64})
@@ -108,23 +108,20 @@ def test_pins_are_kept_normalised_and_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fingerprint", ["", "ab", "0" * 63, "0" * 65, "g" * 64, "٠" * 64, "0x" + "0" * 62])  # noqa: RUF001
-def test_what_is_no_fingerprint_is_not_pinned(tmp_path: Path, fingerprint: str) -> None:
-    home = create(tmp_path / "h")
+def test_what_is_no_fingerprint_is_not_pinned(fingerprint: str, home: Home) -> None:
     with pytest.raises(SettingsError, match="64 hex digits"):
         home.consortium().pin({"lab": fingerprint})
     assert home.consortium().pins() == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "{", "\udcff"])
-def test_pins_file_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
-    home = create(tmp_path / "h")
+def test_pins_file_with_a_mistake_is_refused(text: str, home: Home) -> None:
     home.consortium().pins_file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(SettingsError, match=r"pins\.json"):
         home.consortium().pins()
 
 
-def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
-    home = create(tmp_path / "h")
+def test_settings_with_a_mistake_are_refused(home: Home) -> None:
     path = home.root / "settings.json"
     good = json.loads(path.read_bytes())
     for change in ({"epsilon_cap": 0}, {"epsilon_cup": 1}, {"coordinator": {"url": "u"}}):
@@ -140,8 +137,7 @@ def test_what_is_no_home_says_what_to_do(tmp_path: Path) -> None:
             read()
 
 
-def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:
-    home = create(tmp_path / "h")
+def test_secrets_do_not_show_in_a_repr(home: Home) -> None:
     identity = home.identity()
     said = repr(identity) + str(home)
     secret = (home.root / "keys" / "signing.key").read_text().strip()

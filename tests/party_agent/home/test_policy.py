@@ -32,7 +32,7 @@ from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import BlockPlan, plan_block
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.settings import load_settings
-from tests.world.documents import spec_of
+from tests.world.documents import spec_of, study_of
 from tests.world.tampering import NOW
 
 MOMENTS: Mapping[str, Any] = {"mechanism": "moments", "k": None, "fraction_bits": 14}
@@ -55,25 +55,8 @@ DATASET = Dataset(
 
 
 def spec_with(**changes: Any) -> ReleaseSpec:
-    study = Study(
-        mechanism="rmgm",
-        study="s",
-        subjects="listed",
-        k=20,
-        epsilon=1.0,
-        delta=1e-6,
-        n=50,
-        lifetime_hours=48,
-        parties=(
-            StudyParty(name="own", dataset="main", attributes=(X, B), first_stage_share=None),
-            StudyParty(
-                name="other",
-                dataset="main",
-                attributes=(NumericAttribute(name="y", lower=0, upper=1),),
-                first_stage_share=None,
-            ),
-        ),
-    )
+    y = NumericAttribute(name="y", lower=0, upper=1)
+    study = study_of({"own": (X, B), "other": (y,)}, k=20, delta=1e-6, n=50, lifetime_hours=48)
     spec = spec_of(study, {"own": OWN, "other": OTHER}, proposer=OTHER, seed=bytes(32), now=NOW)
     return spec.model_copy(update=changes)
 

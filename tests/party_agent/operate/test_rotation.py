@@ -60,8 +60,12 @@ def key_of(home: Home) -> Fingerprint:
     return home.identity().signing_key.fingerprint
 
 
-def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+@pytest.fixture
+def clinic(pair: Consortium) -> Home:
+    return pair.homes["clinic"]
+
+
+def test_proposals_wait_until_fellow_members_have_pinned_the_new_key(pair: Consortium, clinic: Home) -> None:
     new = rotate(pair)
     assert key_of(clinic) == new
     assert not clinic.next_key.exists()
@@ -102,8 +106,7 @@ def test_sealing_key_is_replaced_with_the_signing_key_and_can_be_sealed_to(pair:
 
 
 @pytest.mark.parametrize("point", ["/keys", "/identity"])
-def test_sealing_key_is_one_and_the_same_after_an_interruption(pair: Consortium, point: str) -> None:
-    clinic = pair.homes["clinic"]
+def test_sealing_key_is_one_and_the_same_after_an_interruption(pair: Consortium, point: str, clinic: Home) -> None:
     interrupt(pair, point)
     prepared = clinic.next_sealing_key.read_bytes()
     rotate(pair)
@@ -111,8 +114,7 @@ def test_sealing_key_is_one_and_the_same_after_an_interruption(pair: Consortium,
     assert shown_sealing_keys(pair) == {clinic.sealing_key().hex()}
 
 
-def test_kill_between_the_two_keys_is_finished_by_repeating_it(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+def test_kill_between_the_two_keys_is_finished_by_repeating_it(pair: Consortium, clinic: Home) -> None:
     interrupt(pair, "/identity")
     clinic.next_sealing_key.rename(clinic.root / "keys" / "sealing.key")  # as far as adopt_next_key got
     sealing_key = clinic.sealing_key()
@@ -133,8 +135,7 @@ def test_open_approval_under_the_old_key_is_given_back_when_asked_to_abandon_it(
     assert state_of(pair, release) is ChargeState.RELEASED
 
 
-def test_interrupted_rotation_is_finished_by_repeating_it(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+def test_interrupted_rotation_is_finished_by_repeating_it(pair: Consortium, clinic: Home) -> None:
     old = key_of(clinic)
     interrupt(pair, "/keys")
     assert key_of(clinic) == old
@@ -144,15 +145,13 @@ def test_interrupted_rotation_is_finished_by_repeating_it(pair: Consortium) -> N
     assert [key.fingerprint for key in clinic.identity().former_keys] == [old]
 
 
-def test_rotation_the_coordinator_never_got_is_taken_up_with_the_same_key(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+def test_rotation_the_coordinator_never_got_is_taken_up_with_the_same_key(pair: Consortium, clinic: Home) -> None:
     interrupt(pair, "")
     prepared = clinic.prepare_next_key().fingerprint
     assert rotate(pair) == prepared
 
 
-def test_interruption_while_the_key_is_adopted_is_finished_by_repeating_it(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+def test_interruption_while_the_key_is_adopted_is_finished_by_repeating_it(pair: Consortium, clinic: Home) -> None:
     old = key_of(clinic)
     secret = (clinic.root / "keys" / "signing.key").read_bytes()
     new = rotate(pair)
@@ -164,8 +163,7 @@ def test_interruption_while_the_key_is_adopted_is_finished_by_repeating_it(pair:
     assert len(pair.coordinator.hub.http.get("/v1/parties/clinic/keys").json()["items"]) == 2
 
 
-def test_ledger_set_back_before_a_release_under_a_former_key_is_still_noticed(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+def test_ledger_set_back_before_a_release_under_a_former_key_is_still_noticed(pair: Consortium, clinic: Home) -> None:
     before = clinic.database.read_bytes()
     release = pair.propose()
     look(pair, "clinic", "insurer", "clinic", "insurer")
@@ -179,8 +177,7 @@ def test_ledger_set_back_before_a_release_under_a_former_key_is_still_noticed(pa
         agent.step(strictly)
 
 
-def test_revoked_agent_is_told_so_and_spends_nothing(pair: Consortium) -> None:
-    clinic = pair.homes["clinic"]
+def test_revoked_agent_is_told_so_and_spends_nothing(pair: Consortium, clinic: Home) -> None:
     clinic.save_policy(BY_HAND)
     release = pair.propose()
     pair.step("clinic")

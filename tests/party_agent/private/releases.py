@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 from commingle.party_agent.private.privatise import BlockRequest, exchanged_rows, privatise
 from commingle.party_agent.private.snapshot import Debit, Snapshot
 from commingle.shared.documents.dsse import SigningKey
-from commingle.shared.documents.schema import Attribute, Whitening
+from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.statements import Sums
-from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.tables import column
 from tests.world.consortium import Noise
-from tests.world.documents import spec_of
+from tests.world.documents import spec_of, study_of
 from tests.world.tampering import NOW
 
 N, K = 60, 12
@@ -28,35 +27,10 @@ RELEASES: tuple[Release, ...] = ("rmgm", "dgm", "moments")
 Rows = NDArray[np.int64]
 
 
-def request_of(
-    mechanism: Release,
-    *attributes: Attribute,
-    row_norm: float | None = None,
-    whitening: Whitening | None = None,
-    first_stage_share: float | None = None,
-    n: int = N,
-) -> BlockRequest:
+def request_of(mechanism: Release, *attributes: Attribute, n: int = N, **share: Any) -> BlockRequest:
     key = SigningKey(b"\x01" * 32)
-    study = Study(
-        study="s",
-        mechanism=mechanism,
-        subjects="listed",
-        k=K if mechanism == "rmgm" else None,
-        epsilon=1,
-        delta=1e-5,
-        n=n,
-        parties=(
-            StudyParty(
-                name="p",
-                dataset="d",
-                attributes=attributes,
-                row_norm=row_norm,
-                whitening=whitening,
-                first_stage_share=first_stage_share,
-            ),
-        ),
-    )
-    spec = spec_of(study, {"p": key}, proposer=key, seed=SEED, now=NOW)
+    asked = study_of({"p": attributes}, {"p": share}, mechanism=mechanism, k=K if mechanism == "rmgm" else None, n=n)
+    spec = spec_of(asked, {"p": key}, proposer=key, seed=SEED, now=NOW)
     return BlockRequest(spec, spec.parties[0], plan_block(spec, spec.parties[0]))
 
 

@@ -17,12 +17,11 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.private.privatise import KeptRows
 from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.errors import DomainError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_reply
-from tests.world.documents import HEAD, spec_of
+from tests.world.documents import HEAD, spec_of, study_of
 from tests.world.side import agreed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,24 +35,10 @@ OTHER_SECRET = bytes(range(1, 33))
 
 def exchange_of(n: int, *, head: str = HEAD, seed: bytes = bytes(32), bounds: Bounds = "trusted") -> Exchange:
     """A clinic and an insurer that have approved a release of n people."""
-    study = Study(
-        study="s",
-        mechanism="moments",
-        subjects="listed",
-        epsilon=1,
-        delta=1e-5,
-        n=n,
-        bounds=bounds,
-        parties=tuple(
-            StudyParty(
-                name=name,
-                dataset="d",
-                attributes=tuple(NumericAttribute(name=f"{name}{a}", lower=0, upper=1) for a in range(d)),
-                first_stage_share=None,
-            )
-            for name, d in COLUMNS.items()
-        ),
-    )
+    attributes = {
+        name: [NumericAttribute(name=f"{name}{a}", lower=0, upper=1) for a in range(d)] for name, d in COLUMNS.items()
+    }
+    study = study_of(attributes, mechanism="moments", n=n, bounds=bounds)
     proposer = KEYS["clinic"]
     spec = spec_of(study, KEYS, proposer=proposer, seed=seed, now=NOW)
     return agreed(spec, {"coordinator": proposer, **KEYS}, head=head)

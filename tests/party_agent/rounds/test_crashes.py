@@ -44,8 +44,12 @@ class CrashingOutbox(Outbox):
         raise CrashError
 
 
-def test_crash_during_noise_keeps_the_charge_and_draws_again_under_it(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+@pytest.fixture
+def release(pair: Consortium) -> str:
+    return approved_by_all(pair)
+
+
+def test_crash_during_noise_keeps_the_charge_and_draws_again_under_it(pair: Consortium, release: str) -> None:
     reserved = spent(pair)
     crashing = Noise(crash=True)
     with pytest.raises(CrashError):
@@ -59,8 +63,7 @@ def test_crash_during_noise_keeps_the_charge_and_draws_again_under_it(pair: Cons
     assert len(pair.coordinator.received["clinic"]) == 1
 
 
-def test_noise_is_drawn_after_the_debit_is_on_disk(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_noise_is_drawn_after_the_debit_is_on_disk(pair: Consortium, release: str) -> None:
     copied: list[str] = []
     home = pair.homes["clinic"]
 
@@ -94,8 +97,7 @@ def test_block_that_was_not_recorded_is_never_sent_and_drawn_again(pair: Consort
     assert (state_of(pair, release), spent(pair)) == ("acked", reserved)
 
 
-def test_answer_that_is_late_until_publication_is_made_good(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_answer_that_is_late_until_publication_is_made_good(pair: Consortium, release: str) -> None:
     pair.step("insurer")
     pair.coordinator.after = unreachable("PUT", "/blocks/")
     with pytest.raises(UnreachableError):
@@ -107,8 +109,7 @@ def test_answer_that_is_late_until_publication_is_made_good(pair: Consortium) ->
     assert (pair.homes["clinic"].outbox / release).exists()  # for some days
 
 
-def test_block_is_kept_some_days_after_publication_and_then_removed(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_block_is_kept_some_days_after_publication_and_then_removed(pair: Consortium, release: str) -> None:
     look(pair, "insurer", "clinic", "clinic")
     kept = pair.homes["clinic"].outbox / release
     assert (pair.state(release), kept.exists()) == ("published", True)
@@ -121,8 +122,7 @@ def test_block_is_kept_some_days_after_publication_and_then_removed(pair: Consor
     assert not kept.exists()
 
 
-def test_block_that_the_coordinator_lost_is_sent_again_as_it_was(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_block_that_the_coordinator_lost_is_sent_again_as_it_was(pair: Consortium, release: str) -> None:
     pair.step("clinic")
     sent = pair.coordinator.found(release).body("clinic")
     blobs = pair.root / "coordinator" / "blobs"
@@ -138,8 +138,7 @@ def test_block_that_the_coordinator_lost_is_sent_again_as_it_was(pair: Consortiu
     assert pair.coordinator.found(release).body("clinic") == sent
 
 
-def test_coordinator_set_back_to_before_publication_is_sent_the_block_again(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_coordinator_set_back_to_before_publication_is_sent_the_block_again(pair: Consortium, release: str) -> None:
     look(pair, "clinic", "insurer", "clinic", "insurer")
     before = pair.coordinator.found(release)
     pair.coordinator.execute("UPDATE releases SET state = 'collecting', manifest = NULL, matrix = NULL, moments = NULL")
@@ -187,8 +186,7 @@ def test_stored_block_that_cannot_be_read_just_now_is_tried_again(pair: Consorti
     assert (state_of(pair, release), pair.coordinator.received["clinic"]) == ("acked", [body])
 
 
-def test_rejection_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_rejection_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium, release: str) -> None:
     pair.coordinator.before = unreachable("PUT", "/rejections/")
     with pair.agent("clinic") as agent, pytest.raises(UnreachableError):
         agent.reject(release)
@@ -202,8 +200,7 @@ def test_rejection_that_did_not_arrive_is_sent_again_as_it_was(pair: Consortium)
     assert "clinic" not in pair.coordinator.received
 
 
-def test_person_withdraws_while_noise_is_drawn_and_the_block_is_never_sent(pair: Consortium) -> None:
-    release = approved_by_all(pair)
+def test_person_withdraws_while_noise_is_drawn_and_the_block_is_never_sent(pair: Consortium, release: str) -> None:
     agents: list[Agent] = []
     noise = Noise(meanwhile=lambda: agents[0].reject(release))
     with pair.agent("clinic", draw=noise) as agent:

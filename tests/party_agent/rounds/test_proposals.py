@@ -18,7 +18,7 @@ from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, Noise, soon, strictly
 from tests.world.coordinator import problem
 from tests.world.local_api import operator_app, reached, serving_at, system, token_of
@@ -110,14 +110,12 @@ def test_system_proposes_approves_follows_and_downloads(consortium: Consortium, 
         assert Release.load(system.download(release, tmp_path / "release")).id == release
 
 
-def test_command_proposes_and_says_what_it_will_be_worth(
-    consortium: Consortium, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_proposes_and_says_what_it_will_be_worth(consortium: Consortium, run: Command) -> None:
     study = consortium.root / "study.json"
     study.write_text(STUDY.model_dump_json())
     home = consortium.homes["clinic"].root
     with consortium.agent("clinic") as agent, serving_at(agent.home.socket, operator_app(agent)):
-        code, out, _ = run_command(capsys, "party", "propose", study, "--home", home, "--attach", study)
+        code, out, _ = run("party", "propose", study, "--home", home, "--attach", study)
     assert code == 0
     assert "“Charges”: proposed" in out or "'Charges': proposed" in out or '"Charges": proposed' in out
     assert "Not useful" in out

@@ -138,8 +138,12 @@ def test_release_of_one_consortium_cannot_be_ended_by_the_coordinator_of_another
 # set back
 
 
-def test_backup_restored_four_times_gives_one_answer_to_one_regression(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+@pytest.fixture
+def hospital(tmp_path: Path) -> Consortium:
+    return clinic(tmp_path)
+
+
+def test_backup_restored_four_times_gives_one_answer_to_one_regression(hospital: Consortium) -> None:
     backup = LocalUser(hospital).back_up()
     assert answer(hospital, request()) is not None
     for _ in range(4):
@@ -217,8 +221,7 @@ def test_adopted_release_is_remembered_beyond_the_retention_of_what_was_never_ch
         assert agent.proposals.get(release).spec.study == "study"
 
 
-def test_restored_ledger_adopts_a_regression_that_nobody_can_name(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+def test_restored_ledger_adopts_a_regression_that_nobody_can_name(hospital: Consortium) -> None:
     answer(hospital, request(1))
     backup = LocalUser(hospital).back_up()
     answer(hospital, request(2))
@@ -250,8 +253,7 @@ def test_restored_ledger_adopts_both_figures_of_keyed_charges_named_or_not(tmp_p
         agent.ledger.verify()
 
 
-def test_two_copies_of_a_home_before_one_coordinator_give_one_answer(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+def test_two_copies_of_a_home_before_one_coordinator_give_one_answer(hospital: Consortium) -> None:
     copy = LocalUser(hospital).copy()
     with hospital.agent("clinic") as one, hospital.agent("clinic", home=copy, draw=other_noise()) as two:
         for agent in (one, two):
@@ -274,8 +276,7 @@ def test_coordinator_that_was_set_back_is_corrected_by_the_party_itself(pair: Co
     refuse_to_start(pair)
 
 
-def test_ledger_killed_before_its_debit_was_witnessed_has_shown_nothing(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+def test_ledger_killed_before_its_debit_was_witnessed_has_shown_nothing(hospital: Consortium) -> None:
     backup = LocalUser(hospital).back_up()
     with dying_at("party.regression.stored"):
         answer(hospital, request())
@@ -287,8 +288,7 @@ def test_ledger_killed_before_its_debit_was_witnessed_has_shown_nothing(tmp_path
     assert answer(hospital, request()) == shown is not None
 
 
-def test_regression_without_a_witness_is_refused_before_its_debit(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+def test_regression_without_a_witness_is_refused_before_its_debit(hospital: Consortium) -> None:
     hospital.coordinator.before = unreachable("GET", "ledger-heads")
     noise = Noise()
     with hospital.agent("clinic", draw=noise) as agent:
@@ -297,8 +297,7 @@ def test_regression_without_a_witness_is_refused_before_its_debit(tmp_path: Path
         assert (noise.calls, agent.ledger.charges()) == ([], {})
 
 
-def test_regression_whose_witness_goes_away_is_kept_and_shown_when_it_is_back(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+def test_regression_whose_witness_goes_away_is_kept_and_shown_when_it_is_back(hospital: Consortium) -> None:
     noise = Noise()
     with hospital.agent("clinic", draw=noise) as agent:
         hospital.coordinator.before = unreachable("PUT", "ledger-heads")
@@ -322,8 +321,7 @@ def test_block_leaves_only_after_its_debit_was_witnessed(pair: Consortium) -> No
     assert pair.state(release) == "published"
 
 
-def test_majority_of_the_coordinators_has_to_witness(tmp_path: Path) -> None:
-    hospital = clinic(tmp_path)
+def test_majority_of_the_coordinators_has_to_witness(tmp_path: Path, hospital: Consortium) -> None:
     second = Consortium(tmp_path / "second", key=b"\xc1" * 32, name="second")
     second.join("clinic", hospital.homes["clinic"], url="http://second.test")
     hospital.others.append(second)

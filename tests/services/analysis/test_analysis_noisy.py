@@ -84,11 +84,7 @@ def test_two_stages_are_covered_where_least_squares_is_biased() -> None:
     z, u, e = 0.2, 0.05, 0.02
     d = 0.64 * z + u + e
     covariance = np.array(
-        [
-            [z, 0.8 * z, 0.4 * z],
-            [0.8 * z, d, 0.5 * d - u],
-            [0.4 * z, 0.5 * d - u, 0.25 * d - u + u + 0.05],
-        ]
+        [[z, 0.8 * z, 0.4 * z], [0.8 * z, d, 0.5 * d - u], [0.4 * z, 0.5 * d - u, 0.25 * d - u + u + 0.05]]
     )
     held, biased = [], []
     for prepared in releases("zdy", covariance, k=300, noise=4.0, n=N, count=400, seed=14):

@@ -261,8 +261,7 @@ def test_trend_without_noise_is_that_of_cochran_and_armitage() -> None:
     about = describe(released(3000, 1, epsilon=1e4), ["back", "age"], by="stage")
     assert about.trend_p_values[0] == pytest.approx(found.trend_p_value, rel=1e-6)
     slope = sm.OLS(
-        np.array(cells_of(3000, 1)["age"]),
-        sm.add_constant([LEVELS.index(s) for s in cells_of(3000, 1)["stage"]]),
+        np.array(cells_of(3000, 1)["age"]), sm.add_constant([LEVELS.index(s) for s in cells_of(3000, 1)["stage"]])
     ).fit()
     assert about.trend_p_values[-1] == pytest.approx(slope.pvalues[1], abs=0.02)
     assert np.isnan(cross_table(released(3000, 1), "smoker", "back").trend_p_value)

@@ -1,4 +1,3 @@
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -6,7 +5,7 @@ from typing import Any
 import pytest
 
 from commingle.shared.documents.dsse import payload_type
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.documents import flipped
 from tests.world.released import (
     COORDINATOR,
@@ -85,10 +84,9 @@ def command(releases: Path, line: str) -> tuple[str, ...]:
     ],
 )
 def test_answer_is_printed_with_what_it_means_and_who_vouches_for_it(
-    releases: Path, capsys: pytest.CaptureFixture[str], line: str, expected: list[str]
+    releases: Path, run: Command, line: str, expected: list[str]
 ) -> None:
-    code, out, _ = run_command(capsys, *command(releases, line))
-    assert code == 0
+    out = run.out(*command(releases, line))
     assert [text for text in expected if text not in out] == []
 
 
@@ -113,12 +111,9 @@ LINES = ["age (years)", "stage = i", "stage = ii", "stage = iii"]
         ("describe tables age,stage --by readmitted", {"groups": ["no", "yes"], "lines": LINES}),
     ],
 )
-def test_json_is_the_answer_and_its_release(
-    releases: Path, capsys: pytest.CaptureFixture[str], line: str, expected: dict[str, Any]
-) -> None:
-    code, out, _ = run_command(capsys, *command(releases, line), "--json")
-    said = json.loads(out)
-    assert (code, said["release"]) == (0, (published() if " rows " in line else published_tables())[0])
+def test_json_is_the_answer_and_its_release(releases: Path, run: Command, line: str, expected: dict[str, Any]) -> None:
+    said = run.json(*command(releases, line))
+    assert said["release"] == (published() if " rows " in line else published_tables())[0]
     assert {name: said[name] for name in expected} == expected
 
 
@@ -139,9 +134,8 @@ def test_json_is_the_answer_and_its_release(
         ("verify rows/manifest.json --coordinator-key abc", "--coordinator-key is for a release"),
     ],
 )
-def test_usage_errors_exit_with_2(releases: Path, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
-    code, _, err = run_command(capsys, *command(releases, line))
-    assert (code, said in err) == (2, True), err
+def test_usage_errors_exit_with_2(releases: Path, run: Command, line: str, said: str) -> None:
+    assert said in run.refused(*command(releases, line), code=2)
 
 
 @pytest.mark.parametrize(
@@ -158,147 +152,130 @@ def test_usage_errors_exit_with_2(releases: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_question_that_has_no_answer_is_one_error_with_a_remedy(
-    releases: Path, capsys: pytest.CaptureFixture[str], line: str, expected: str
+    releases: Path, run: Command, line: str, expected: str
 ) -> None:
-    code, out, err = run_command(capsys, *command(releases, line))
+    code, out, err = run(*command(releases, line))
     assert (code, out) == (1, "")
     assert expected in err
     assert err.startswith("Error: ")
     assert len(err.splitlines()) == 2
 
 
-def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, run: Command) -> None:
     release_id, files = published()
     saved = tmp_path / "saved"
     with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as url:
         arguments = ("--target", TARGET, "--coordinator-key", COORDINATOR.fingerprint, "--save", str(saved))
-        code, out, _ = run_command(capsys, "fit", url, "--release", release_id, *arguments)
+        code, out, _ = run("fit", url, "--release", release_id, *arguments)
     assert code == 0
     assert "key pinned" in out
     assert (saved / "matrix.parquet").read_bytes() == files.matrix
 
 
-def test_fit_from_a_coordinator_without_id_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_from_a_coordinator_without_id_lists_what_there_is(run: Command) -> None:
     with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
-        code, _, err = run_command(capsys, "fit", url, "--target", TARGET)
+        code, _, err = run("fit", url, "--target", TARGET)
     assert code == 2
     assert f"{published()[0]}  “charges [bold]”" in err
 
 
 def test_export_leaves_numbers_that_were_named_out_of_rows_and_says_so(
-    releases: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    releases: Path, run: Command, tmp_path: Path
 ) -> None:
     line = f"export tables --to {tmp_path / 'files'} --rows 20 age stage readmitted"
-    code, out, _ = run_command(capsys, *command(releases, line))
-    assert (code, "Left out of the rows, as numbers without cuts have no levels: age." in out) == (0, True)
+    assert "Left out of the rows, as numbers without cuts have no levels: age." in run.out(*command(releases, line))
     assert (tmp_path / "files" / "rows.csv").read_text(encoding="utf-8").splitlines()[0] == '"stage","readmitted"'
     assert "\nage," in (tmp_path / "files" / "moments.csv").read_text(encoding="utf-8")
 
 
-def test_beginning_of_one_id_is_that_release_and_the_whole_id_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_beginning_of_one_id_is_that_release_and_the_whole_id_is_said(run: Command) -> None:
     release_id, files = published()
     with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as url:
-        code, _, err = run_command(capsys, "fit", url, "--release", release_id[:8], "--target", TARGET)
+        code, _, err = run("fit", url, "--release", release_id[:8], "--target", TARGET)
         assert (code, f"Release {release_id}" in err) == (0, True)
-        code, _, err = run_command(capsys, "fit", url, "--release", release_id[:7], "--target", TARGET)
-        assert (code, "is not a release id" in err) == (1, True)
+        assert "is not a release id" in run.refused("fit", url, "--release", release_id[:7], "--target", TARGET)
         other = f"{'0' if release_id[0] != '0' else '1'}{release_id[1:8]}"
-        code, _, err = run_command(capsys, "fit", url, "--release", other, "--target", TARGET)
+        code, _, err = run("fit", url, "--release", other, "--target", TARGET)
         assert (code, f"No published release begins with {other}" in err, release_id in err) == (2, True, True)
 
 
-def test_beginning_of_two_ids_is_refused_and_both_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_beginning_of_two_ids_is_refused_and_both_are_listed(run: Command) -> None:
     release_id, files = published()
     twin = f"{release_id[:60]}{'0000' if release_id[60:] != '0000' else '1111'}"
     with on_a_socket(ServingCoordinator.serving((release_id, files), (twin, files)).answer) as url:
-        code, _, err = run_command(capsys, "fit", url, "--release", release_id[:12], "--target", TARGET)
+        code, _, err = run("fit", url, "--release", release_id[:12], "--target", TARGET)
     assert (code, "the beginning of several ids" in err) == (2, True)
     assert release_id in err
     assert twin in err
 
 
-def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_directory_unreachable_and_strange_coordinators_are_one_error(tmp_path: Path, run: Command) -> None:
     for source, expected in (
         (str(tmp_path / "nowhere"), "does not hold a release"),
         ("http://127.0.0.1:9", "no answer from"),
         ("ftp://hub", "not an address"),
     ):
-        code, _, err = run_command(
-            capsys, "fit", source, "--target", TARGET, *(["--release", "0" * 64] * (":" in source))
-        )
-        assert code == 1
+        err = run.refused("fit", source, "--target", TARGET, *(["--release", "0" * 64] * (":" in source)))
         assert expected in err
     with on_a_socket(ServingCoordinator(instead=html).answer) as url:
-        code, _, err = run_command(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
-        assert (code, "did not answer with JSON" in err) == (1, True)
+        assert "did not answer with JSON" in run.refused("fit", url, "--target", TARGET, "--release", "0" * 64)
     with on_a_socket(ServingCoordinator().answer) as url:
-        code, _, err = run_command(capsys, "fit", url, "--target", TARGET, "--release", "0" * 64)
-        assert (code, "has no release 0000" in err) == (1, True)
+        assert "has no release 0000" in run.refused("fit", url, "--target", TARGET, "--release", "0" * 64)
 
 
 @pytest.mark.parametrize("line", ["table tables stage readmitted", "describe tables --by stage"])
 def test_picture_of_an_answer_is_written_in_the_form_of_its_name(
-    releases: Path, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    releases: Path, line: str, tmp_path: Path, run: Command
 ) -> None:
-    code, _, _ = run_command(capsys, *command(releases, line), "--plot", tmp_path / "a.svg")
-    assert code == 0
+    run.out(*command(releases, line), "--plot", tmp_path / "a.svg")
     assert "<svg" in (tmp_path / "a.svg").read_text()
-    code, _, err = run_command(capsys, *command(releases, line), "--plot", tmp_path / "a.none")
+    code, _, err = run(*command(releases, line), "--plot", tmp_path / "a.none")
     assert code != 0
     assert ".png, .svg or .pdf" in err
 
 
-def test_table_as_csv_is_the_table_alone(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_as_csv_is_the_table_alone(tables: str, run: Command) -> None:
     arguments = ("stage", "readmitted", "--event", "no", "--reference", "iii", "--format", "csv")
-    code, out, _ = run_command(capsys, "table", tables, *arguments)
+    code, out, _ = run("table", tables, *arguments)
     rows = [line.split(",") for line in out.splitlines()]
     assert (code, [row[0] for row in rows]) == (0, ["stage", "i", "ii", "iii"])
     assert float(rows[1][rows[0].index("odds ratio")]) > 1
 
 
-def test_synthetic_rows_are_written_and_reported(
-    tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_synthetic_rows_are_written_and_reported(tables: str, tmp_path: Path, run: Command) -> None:
     asked = ("synthesize", tables, "--rows", "40", "--out")
-    code, out, _ = run_command(capsys, *asked, str(tmp_path / "rows.csv"))
-    assert code == 0
+    out = run.out(*asked, str(tmp_path / "rows.csv"))
     for expected in ("beyond noise", "Left out", "age", "rows.dictionary.json", "not pinned"):
         assert expected in out
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 41
-    code, out, _ = run_command(capsys, *asked, str(tmp_path / "two.csv"), "--seed", "3", "stage,smoker", "--json")
-    said = json.loads(out)
-    assert (code, said["release"], said["attributes"]) == (0, published_tables()[0], ["stage", "smoker"])
+    said = run.json(*asked, str(tmp_path / "two.csv"), "--seed", "3", "stage,smoker")
+    assert (said["release"], said["attributes"]) == (published_tables()[0], ["stage", "smoker"])
     assert [Path(name).name for name in said["written"]] == ["two.csv", "two.dictionary.json", "two.report.txt"]
 
 
-def test_verify_with_the_pinned_key_does_not_warn(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, "verify", directory, "--coordinator-key", COORDINATOR.fingerprint)
-    assert (code, "not pinned" in out) == (0, False)
+def test_verify_with_the_pinned_key_does_not_warn(directory: str, run: Command) -> None:
+    assert "not pinned" not in run.out("verify", directory, "--coordinator-key", COORDINATOR.fingerprint)
 
 
-def test_verify_says_what_a_release_is_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_says_what_a_release_is_for(tmp_path: Path, run: Command) -> None:
     published(purpose="To plan beds.")[1].write(tmp_path)
-    assert "Purpose: “To plan beds.”" in run_command(capsys, "verify", str(tmp_path))[1]
-    stated = json.loads(run_command(capsys, "verify", str(tmp_path), "--json")[1])["stated"]
-    assert stated == {"purpose": "To plan beds."}
+    assert "Purpose: “To plan beds.”" in run.out("verify", tmp_path)
+    assert run.json("verify", tmp_path)["stated"] == {"purpose": "To plan beds."}
 
 
-def test_verify_as_json_holds_findings_and_losses(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, "verify", directory, "--json")
-    said = json.loads(out)
-    assert (code, said["release"], said["coordinator_pinned"]) == (0, published()[0], False)
+def test_verify_as_json_holds_findings_and_losses(directory: str, run: Command) -> None:
+    said = run.json("verify", directory)
+    assert (said["release"], said["coordinator_pinned"]) == (published()[0], False)
     assert said["privacy"]["per_subject"]["own"]["rho"] == pytest.approx(
         sum(party["loss"]["own"]["rho"] for party in said["privacy"]["per_party"])
     )
 
 
-def test_verify_refuses_an_altered_matrix_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_refuses_an_altered_matrix_with_exit_code_1(tmp_path: Path, run: Command) -> None:
     published()[1].write(tmp_path)
     path = tmp_path / "matrix.parquet"
     path.write_bytes(flipped(path.read_bytes()))
-    code, out, err = run_command(capsys, "verify", tmp_path)
+    code, out, err = run("verify", tmp_path)
     assert (code, out) == (1, "")
     assert "Error: the matrix file is not the one that was signed" in err
 
@@ -314,10 +291,9 @@ def test_verify_refuses_an_altered_matrix_with_exit_code_1(tmp_path: Path, capsy
     ],
 )
 def test_file_that_is_no_regression_is_named_with_what_verifies_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+    tmp_path: Path, run: Command, text: str, said: str
 ) -> None:
     (tmp_path / "study.json").write_text(text.replace("PARTY", payload_type("party-audit")))
-    code, _, err = run_command(capsys, "verify", tmp_path / "study.json")
-    assert code == 1
+    err = run.refused("verify", tmp_path / "study.json")
     assert said in err
     assert "commingle study check" in err or "a study" not in said

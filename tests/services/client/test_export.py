@@ -16,7 +16,7 @@ import pytest
 from commingle.services.client.export import Export, variable_names
 from commingle.services.client.release import Release
 from commingle.services.errors import OutputError
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.released import published, published_survival, published_tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "questions.md"
@@ -126,15 +126,14 @@ def test_citation_names_members_year_title_guarantee_and_release() -> None:
     assert said.endswith(published()[0])
 
 
-def test_command_writes_files_and_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_files_and_rows(tmp_path: Path, run: Command) -> None:
     published_tables()[1].write(tmp_path / "release")
     asked = ("export", str(tmp_path / "release"), "--to", str(tmp_path / "files"))
-    code, out, _ = run_command(capsys, *asked, "--rows", "40", "stage,readmitted", "--json")
-    said = json.loads(out)
-    assert (code, said["variables"]) == (0, ["stage_ii", "stage_iii", "readmitted_yes"])
+    said = run.json(*asked, "--rows", "40", "stage,readmitted")
+    assert said["variables"] == ["stage_ii", "stage_iii", "readmitted_yes"]
     assert all(Path(name).is_file() for name in said["written"])
     assert len((tmp_path / "files" / "rows.csv").read_text().splitlines()) == 41
-    code, out, _ = run_command(capsys, *asked)
+    code, out, _ = run(*asked)
     assert (code, "stage_ii: stage[ii]" in out, "not pinned" in out) == (0, True, True)
 
 

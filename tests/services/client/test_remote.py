@@ -50,11 +50,7 @@ def test_everything_over_a_real_socket(fake: ServingCoordinator) -> None:
 
 
 def test_body_cut_short_by_the_network_is_unreachable(fake: ServingCoordinator) -> None:
-    with (
-        on_a_socket(fake.answer, cut_bytes=10) as url,
-        ReleaseClient(url) as client,
-        pytest.raises(UnreachableError),
-    ):
+    with on_a_socket(fake.answer, cut_bytes=10) as url, ReleaseClient(url) as client, pytest.raises(UnreachableError):
         client.fetch(ID)
 
 
@@ -63,10 +59,7 @@ BLOATED = ReleaseFiles(FILES.manifest, FILES.matrix + bytes(64 << 20), FILES.mom
 
 @pytest.mark.parametrize(
     ("served", "error", "said"),
-    [
-        (published(mechanism="dgm")[1], VerificationError, "came in answer"),
-        (BLOATED, NonsenseError, "more than the"),
-    ],
+    [(published(mechanism="dgm")[1], VerificationError, "came in answer"), (BLOATED, NonsenseError, "more than the")],
     ids=["another release", "a matrix larger than its manifest allows"],
 )
 def test_what_is_served_in_place_of_a_release_is_refused(

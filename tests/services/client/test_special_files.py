@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commingle.services.client.files import ReleaseCache
-from tests.world.command import run_command
+from tests.world.command import Command
 from tests.world.disks import SPECIAL, make_endless, make_special
 from tests.world.released import published
 
@@ -29,24 +29,21 @@ def peak_bytes() -> int:
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", [*SPECIAL, "endless"])
 def test_release_with_something_else_in_place_of_a_file_is_refused_at_once(
-    directory: Path, capsys: pytest.CaptureFixture[str], kind: str, name: str, command: str
+    directory: Path, run: Command, kind: str, name: str, command: str
 ) -> None:
     before = peak_bytes()
     make_endless(directory / name) if kind == "endless" else make_special(kind, directory / name)
-    code, out, err = run_command(capsys, command, str(directory), *COMMANDS[command])
+    code, out, err = run(command, str(directory), *COMMANDS[command])
     assert (code, out) == (1, "")
     assert f"does not hold a release: cannot read {directory / name} (" in err
     assert peak_bytes() - before < 300 << 20
 
 
 @pytest.mark.parametrize("kind", [*SPECIAL, "endless"])
-def test_history_beside_a_release_that_is_no_plain_file_is_refused(
-    directory: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
+def test_history_beside_a_release_that_is_no_plain_file_is_refused(directory: Path, run: Command, kind: str) -> None:
     path = directory / "audit-clinic.json"
     make_endless(path) if kind == "endless" else make_special(kind, path)
-    code, _, err = run_command(capsys, "verify", str(directory))
-    assert code == 1
+    err = run.refused("verify", str(directory))
     assert "audit-clinic.json" in err
 
 
@@ -63,9 +60,7 @@ def test_cache_with_something_else_in_place_of_a_file_has_not_got_the_release(tm
         shutil.rmtree(tmp_path / "cache")
 
 
-def test_manifest_that_is_none_is_refused_before_the_matrix_is_read(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_manifest_that_is_none_is_refused_before_the_matrix_is_read(directory: Path, run: Command) -> None:
     (directory / "manifest.json").write_bytes(b"{}")
     make_endless(directory / "matrix.parquet")
-    assert run_command(capsys, "verify", str(directory))[0] == 1
+    assert run("verify", str(directory))[0] == 1

@@ -1,6 +1,7 @@
 """Intervals for the population where residuals spread unalike by level, against the sandwich of statsmodels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -8,14 +9,8 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from benchmarks.spread import without_levels
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
-from commingle.shared.documents.schema import (
-    Attribute,
-    BinaryAttribute,
-    CategoricalAttribute,
-    NumericAttribute,
-)
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.errors import TargetAmongFeaturesError
 from tests.world.categorical import release_of
 
@@ -32,6 +27,12 @@ READMITTED = BinaryAttribute(name="readmitted", levels=("no", "yes"))
 NAMES = tuple(a.name for a in FEATURES)
 WITHOUT = 1e6
 """An epsilon at which noise is nothing beside a person."""
+
+
+def without_levels(prepared: PreparedMoments, name: str) -> PreparedMoments:
+    """A release whose fits take residuals to spread alike, since cells of this feature may be anything."""
+    unsure = prepared.attributes[name].model_copy(update={"missing": "midpoint"})
+    return replace(prepared, attributes={**prepared.attributes, name: unsure})
 
 
 @cache

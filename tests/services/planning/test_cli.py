@@ -68,8 +68,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_study_is_planned_in_words_tables_and_a_picture(command: Command, study: Path, tmp_path: Path) -> None:
-    code, out, _ = command(study, "--out", tmp_path / "plan")
-    assert code == 0
+    out = command.out(study, "--out", tmp_path / "plan")
     assert "Useful with n = 50,000 at epsilon 3" in out
     for heading in ("Over k", "Over epsilon", "Over n", "suits best", TRUST_PROVED):
         assert heading in out
@@ -185,8 +184,7 @@ def test_level_that_no_public_row_holds_is_rare_and_does_not_stop_the_plan(
 
 
 def test_quick_question_needs_no_study(command: Command) -> None:
-    code, out, _ = command("--n", 3_000, "--columns", 12, "--parties", 3, "--mechanism", "rmgm")
-    assert code == 0
+    out = command.out("--n", 3_000, "--columns", 12, "--parties", 3, "--mechanism", "rmgm")
     assert "Not useful with n = 3,000 at epsilon 1" in out
     assert "such fits would be refused" in out
 
@@ -293,8 +291,7 @@ def test_tables_of_a_study_are_planned_with_shares_and_cuts(command: Command, tm
     assert code == 0
     assert "would read" in out
     assert "every 25" in out
-    code, _, err = command(path, "--share", "smoker=0.1")
-    assert code == 2
+    err = command.refused(path, "--share", "smoker=0.1", code=2)
     assert "NAME[LEVEL]=SHARE" in err
 
 
@@ -308,8 +305,7 @@ def test_bent_line_takes_squares_and_the_study_that_is_written_has_them(command:
     study.write_text(json.dumps(STUDY | {"mechanism": "moments", "epsilon": 1, "n": 20_000}))
     table.write_text("\n".join(["age,smoker,charges", *lines]))
     words = (study, "--table", table, "--target", "charges", "--encodings")
-    code, out, _ = command(*words, "--out", tmp_path / "plan")
-    assert code == 0
+    out = command.out(*words, "--out", tmp_path / "plan")
     assert "Take the numbers with squares: R² 0." in out
     written = load_settings(Study, tmp_path / "plan" / "study.json")
     (clinic, insurer) = written.parties

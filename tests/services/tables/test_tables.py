@@ -235,11 +235,7 @@ ZERO_ONE = BinaryAttribute(name="x", levels=("0", "1"))
         (ZERO_ONE, texts("1.0", "0.0"), ["1", "0"]),
         (BinaryAttribute(name="x", levels=("false", "true")), texts("True", "False"), ["true", "false"]),
         # numbers as people write them
-        (
-            CategoricalAttribute(name="x", levels=("1", "2.5", "-3")),
-            numbers(1, 2.5, GAP, -3),
-            ["1", "2.5", None, "-3"],
-        ),
+        (CategoricalAttribute(name="x", levels=("1", "2.5", "-3")), numbers(1, 2.5, GAP, -3), ["1", "2.5", None, "-3"]),
     ],
 )
 def test_column_conforms_to_a_schema(attribute: Any, values: "pa.Array[Any]", read: list[object]) -> None:

@@ -107,9 +107,7 @@ def test_agent_that_was_cut_off_goes_on_when_its_link_is_mended(consortium: Cons
     assert consortium.wait(proposed) == "published"
 
 
-def test_agent_whose_clock_is_wrong_signs_nothing_that_is_taken_until_it_is_right_again(
-    consortium: Consortium,
-) -> None:
+def test_agent_whose_clock_is_wrong_signs_nothing_that_is_taken_until_it_is_right_again(consortium: Consortium) -> None:
     agent = consortium.agents["ward"]
     agent.set_clock(ahead=timedelta(hours=2))
     proposed = consortium.propose(consortium.study())

@@ -40,12 +40,7 @@ FEATURES: tuple[Attribute, ...] = (
     CategoricalAttribute(name="blood", levels=("0", "A", "B")),
 )
 ASKED = RegressionRequest(
-    dataset="main",
-    target="charges",
-    features=("age", "smoker", "blood"),
-    epsilon=1.0,
-    delta=1e-6,
-    nonce="0" * 64,
+    dataset="main", target="charges", features=("age", "smoker", "blood"), epsilon=1.0, delta=1e-6, nonce="0" * 64
 )
 RHO = Rho(int(gaussian_rho(1.0, 1e-6) * 2**64))
 PRIVACY = RegressionPrivacy(

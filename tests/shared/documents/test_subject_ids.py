@@ -123,8 +123,7 @@ def test_each_part_follows_its_own_rule_and_all_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "chosen"),
-    [("id", ("exact/1", "date/1")), (("a", "b"), ("text/1",)), (("a", "a"), None)],
+    ("columns", "chosen"), [("id", ("exact/1", "date/1")), (("a", "b"), ("text/1",)), (("a", "a"), None)]
 )
 def test_key_needs_one_rule_for_each_of_different_columns(
     columns: str | tuple[str, ...], chosen: IdRules | None

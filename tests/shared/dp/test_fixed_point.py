@@ -133,11 +133,7 @@ def test_subjects_just_below_the_exact_range_are_accepted_and_one_more_is_refuse
         check_exact_range(subjects + 1, row_norm)
 
 
-@given(
-    hnp.arrays(np.int64, (3, 2), elements=CELLS),
-    st.sampled_from(MATRICES),
-    st.sampled_from(CENTRES),
-)
+@given(hnp.arrays(np.int64, (3, 2), elements=CELLS), st.sampled_from(MATRICES), st.sampled_from(CENTRES))
 def test_map_is_the_exact_product_truncated_towards_zero(
     q: Rows, matrix: list[list[float]], centre: list[float]
 ) -> None:

@@ -107,11 +107,7 @@ def test_bound_is_attained_without_clipping(adjacency: Adjacency) -> None:
             assert found == most, names
 
 
-@given(
-    st.lists(st.sampled_from(["numeric", "five levels"]), min_size=1, max_size=5),
-    st.floats(1e-5, 3),
-    st.data(),
-)
+@given(st.lists(st.sampled_from(["numeric", "five levels"]), min_size=1, max_size=5), st.floats(1e-5, 3), st.data())
 def test_random_pairs_of_clipped_rows_stay_within_the_bound(
     kinds: list[str], row_norm: float, data: st.DataObject
 ) -> None:

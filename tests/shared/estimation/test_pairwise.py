@@ -201,14 +201,7 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
 
 def wrongly_planned(said: int, *, two_stages: bool, buckets: int | None = None, epsilon: float = 10.0) -> ReleaseSpec:
     asked = study(
-        SCHEMA,
-        SIZES,
-        mechanism="moments",
-        n=said,
-        epsilon=epsilon,
-        keyed=True,
-        buckets=buckets,
-        two_stages=two_stages,
+        SCHEMA, SIZES, mechanism="moments", n=said, epsilon=epsilon, keyed=True, buckets=buckets, two_stages=two_stages
     )
     return proposed(asked)
 

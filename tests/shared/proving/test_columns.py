@@ -29,16 +29,7 @@ from commingle.shared.proving.transcript import first_challenges, levels_of, sec
 from commingle.shared.ring.encryption import encrypt
 from commingle.shared.ring.parameters import STANDARD, format_residues, parse_residues
 from commingle.shared.ring.residues import Residues, residues, sums, to_slots
-from tests.world.proving import (
-    BOUND,
-    Member,
-    hidden_sums,
-    honest,
-    last_replies_of,
-    member,
-    replies_of,
-    reply_to,
-)
+from tests.world.proving import BOUND, Member, hidden_sums, honest, last_replies_of, member, replies_of, reply_to
 from tests.world.ring import seeded
 
 PRIMES = STANDARD.primes

@@ -16,16 +16,7 @@ from commingle.shared.proving.prover import prove_relations
 from commingle.shared.proving.replies import Reply
 from commingle.shared.ring.parameters import STANDARD, Layout, byte_count, format_residues, parse_residues
 from commingle.shared.ring.replies import HiddenSums, InnerProducts, make_reply, open_reply, round_reply, whole_reply
-from tests.world.proving import (
-    BOUND,
-    Member,
-    hidden_sums,
-    honest,
-    last_replies_of,
-    replies_of,
-    reply_to,
-    rows_within,
-)
+from tests.world.proving import BOUND, Member, hidden_sums, honest, last_replies_of, replies_of, reply_to, rows_within
 from tests.world.ring import seeded
 
 Stated = Callable[[Member, Sequence[Reply]], Replies]

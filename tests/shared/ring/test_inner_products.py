@@ -158,8 +158,7 @@ def test_blocks_follow_each_other_and_every_public_polynomial_has_one_number(col
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"context": b"b"}, {"context": b"a\0"}, {"rows": 6}, {"columns": 3}, {"parameters": toy(16)}],
+    "other", [{"context": b"b"}, {"context": b"a\0"}, {"rows": 6}, {"columns": 3}, {"parameters": toy(16)}]
 )
 def test_no_two_layouts_share_a_label(other: dict[str, object]) -> None:
     layout = Layout(b"a", 5, 2, toy(64))

@@ -140,11 +140,7 @@ COMPLETED = [
 
 @pytest.mark.parametrize(("shell", "source", "words"), COMPLETED)
 def test_shell_is_told_how_to_complete_and_what_a_word_may_become(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    shell: str,
-    source: str | None,
-    words: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shell: str, source: str | None, words: str
 ) -> None:
     place = "le" if shell == "fish" else "2"
     for name, value in {"COMP_WORDS": "commingle party le", "COMP_CWORD": place}.items():

@@ -20,14 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, Decimal, Encoding, Separator
-from commingle.shared.runtime.csv_records import (
-    LONGEST_LINE,
-    FileBatch,
-    cells_of_line,
-    csv_batches,
-    grammar,
-    shortened,
-)
+from commingle.shared.runtime.csv_records import LONGEST_LINE, FileBatch, cells_of_line, csv_batches, grammar, shortened
 from commingle.shared.runtime.tables import read_batches
 from commingle.shared.values import LONGEST_CELL, MISSING
 

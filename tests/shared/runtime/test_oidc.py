@@ -18,14 +18,7 @@ NOW, ISSUER = 1_800_000_000, "https://login.example/realm"
 KEY = ECKey.generate_key("P-256", parameters={"kid": "now", "use": "sig"})
 OTHER = ECKey.generate_key("P-256", parameters={"kid": "now", "use": "sig"})
 KEYS = json.dumps(KeySet([KEY]).as_dict(private=False)).encode()
-CLAIMS = {
-    "iss": ISSUER,
-    "aud": "console",
-    "sub": "u-1",
-    "nonce": "n",
-    "iat": NOW,
-    "exp": NOW + 60,
-}
+CLAIMS = {"iss": ISSUER, "aud": "console", "sub": "u-1", "nonce": "n", "iat": NOW, "exp": NOW + 60}
 
 
 def verified(token: str, keys: bytes = KEYS) -> Any:

@@ -83,8 +83,7 @@ def test_file_beyond_its_limit_is_refused_and_not_read_to_its_end(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("what", "kind"),
-    [*product(OPENERS, SPECIAL), *product(("settings", "token", "history"), ["endless"])],
+    ("what", "kind"), [*product(OPENERS, SPECIAL), *product(("settings", "token", "history"), ["endless"])]
 )
 def test_what_a_command_is_given_is_refused_with_a_remedy_where_it_is_no_plain_file(
     tmp_path: Path, what: str, kind: str

@@ -15,8 +15,8 @@ from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.parameters import Layout, byte_count
 
 SECONDS = (0.012, 0.28, 0.012, 0.015, 0.00022)
-"""Of one processor for a megabyte of each kind of `Sizes.work`, as `benchmarks.exchange_cost` fits them to what it
-measures (docs/moments-cost.md): within two fifths of every party's seconds there, from 100 000 subjects on."""
+"""Of one processor for a megabyte of each kind of `Sizes.work`, fitted by least squares to the seconds of each party
+that docs/moments-cost.md has: within two fifths of them from 100 000 subjects on."""
 
 
 @dataclass(frozen=True)

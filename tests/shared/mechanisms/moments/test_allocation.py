@@ -180,11 +180,7 @@ def test_equal_weights_give_the_closed_forms_of_numeric_attributes() -> None:
         )
         unit = 4**14
         for party, other in zip(spec.parties, spec.parties[::-1], strict=True):
-            w, c, k = (
-                own_weight(spec.terms, party),
-                len(party.columns) * unit,
-                (2 + len(other.columns)) * unit,
-            )
+            w, c, k = (own_weight(spec.terms, party), len(party.columns) * unit, (2 + len(other.columns)) * unit)
             closed = 4 * k * c if k >= 2 * w * c else Fraction(2 * w * c * c + 2 * k * c) + Fraction(k * k, 2 * w)
             assert 0 <= block_sensitivity(spec.terms, party, Adjacency.REPLACE_ONE) - closed < 1
             assert block_sensitivity(spec.terms, party, Adjacency.ZERO_OUT) == w * c * c + k * c

@@ -79,13 +79,7 @@ def test_stream_of_a_seed_of_another_length_is_refused(seed: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "rows"),
-    [
-        (np.array([0]), 0),
-        (np.array([0]), -1),
-        (np.array([4, -1]), 8),
-        (np.array([0.0]), 8),
-        (np.array([[0]]), 8),
-    ],
+    [(np.array([0]), 0), (np.array([0]), -1), (np.array([4, -1]), 8), (np.array([0.0]), 8), (np.array([[0]]), 8)],
 )
 def test_ranks_or_rows_out_of_range_are_refused(ranks: np.ndarray[Any, Any], rows: int) -> None:
     with pytest.raises(MixingError):

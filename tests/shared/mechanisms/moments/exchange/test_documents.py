@@ -19,14 +19,7 @@ from commingle.shared.mechanisms.moments.exchange.documents import (
     quoted,
     recorded_transcript,
 )
-from tests.shared.mechanisms.moments.exchange.world import (
-    KEYS,
-    NAMES,
-    STAGED,
-    exchanged,
-    spec_of,
-    start,
-)
+from tests.shared.mechanisms.moments.exchange.world import KEYS, NAMES, STAGED, exchanged, spec_of, start
 from tests.world.noise import seeded_noise
 from tests.world.side import Exchanging
 

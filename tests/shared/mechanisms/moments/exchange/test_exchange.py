@@ -20,9 +20,7 @@ from commingle.shared.documents.statements import DeviationError, SignedDocument
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import block_noise, cross_noise, open_matrix, places
-from commingle.shared.mechanisms.moments.exchange.documents import (
-    open_columns,
-)
+from commingle.shared.mechanisms.moments.exchange.documents import open_columns
 from commingle.shared.mechanisms.moments.exchange.products import own_moments, verify_bounds, verify_reply
 from commingle.shared.proving.lengths import column_proofs
 from commingle.shared.release.matrix import assemble, second_moments
@@ -363,9 +361,7 @@ def test_part_that_opens_at_the_bound_is_read_and_one_beyond_is_refused_where_no
 
 
 @pytest.mark.parametrize("chosen", [-(2**62) + 1, 2**40, 2**62 - 1])
-def test_noise_that_a_proving_evaluator_chose_never_ends_a_release(
-    chosen: int,
-) -> None:
+def test_noise_that_a_proving_evaluator_chose_never_ends_a_release(chosen: int) -> None:
     """Whether a limit is passed is one bit of the owner's rows without noise, so that there is none."""
     world = exchanged_pair("proved")
     products = world.rows["clinic"].T @ world.rows["registry"]

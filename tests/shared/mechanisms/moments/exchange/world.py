@@ -44,35 +44,12 @@ SKEW = Whitening(centre=(0.3, -0.9), matrix=((3.0, -1.0), (0.5, 0.7)))
 UNEVEN = Whitening(centre=(0.1, 0.5, 0.0), matrix=((9.0, 0.0, 0.0), (0.0, 0.6, 0.0), (0.0, 0.0, 0.2)))
 
 
-def party_spec(
-    name: str,
-    *attributes: Attribute,
-    row_norm: float | None = None,
-    whitening: Whitening | None = None,
-    first_stage_share: float | None = None,
-    cross_weight: int | None = None,
-    weighted: Weighted | None = None,
-) -> PartySpec:
+def party_spec(name: str, *attributes: Attribute, **terms: Any) -> PartySpec:
     key = KEYS[name].verifying_key.raw.hex()
-    return PartySpec(
-        name=name,
-        signing_key=key,
-        sealing_key=key,
-        dataset="data",
-        attributes=attributes,
-        row_norm=row_norm,
-        whitening=whitening,
-        first_stage_share=first_stage_share,
-        cross_weight=cross_weight,
-        weighted=weighted,
-    )
+    return PartySpec(name=name, signing_key=key, sealing_key=key, dataset="data", attributes=attributes, **terms)
 
 
-THREE = (
-    party_spec("clinic", *NUMBERS),
-    party_spec("lab", BLOOD, row_norm=0.75),
-    party_spec("registry", SEX),
-)
+THREE = (party_spec("clinic", *NUMBERS), party_spec("lab", BLOOD, row_norm=0.75), party_spec("registry", SEX))
 
 WHITENED = (
     party_spec("clinic", *NUMBERS, row_norm=1.0, whitening=SKEW),
