@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import choice, coverage, encodings, labelled, planning, synthetic, users, wu2022
+from benchmarks import choice, coverage, encodings, labelled, planning, rates, synthetic, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, FOLDS_FILE, at_hand, recorded, standing
 from benchmarks.wang2018_methods import TABLES, names
@@ -76,6 +76,7 @@ EXPERIMENTS = (
     OnTables("encodings", "forecasts.md", encodings.TABLES, 10, rows_besides=False),
     OnTables("users", "central.md", users.TABLES, 3, rows_besides=False),
     OnTables("odds_ratios", "answers.md", tuple(dict.fromkeys(q.table for q in labelled.BINARY)), 30),
+    OnTables("rates", "answers.md", tuple(dict.fromkeys(q.table for q, _ in rates.MEANS)), 4),
     OnTables("questions", "answers.md", ("diabetes130_raw",), 3),
     OnTables("survival", "answers.md", ("support2_raw",), 5),
     OnTables("synthetic", "answers.md", tuple(q.table for q in synthetic.QUESTIONS), 1),

@@ -13,7 +13,7 @@ from benchmarks.harness import generator
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 
 Codes = NDArray[np.intp]
-LABEL = "outcome"
+LABEL, TIME = "outcome", "time"
 _LEAST, _MOST = 0.02, 5
 """The share that a level has at least, and how many an attribute has beside all others together."""
 
@@ -29,6 +29,7 @@ class Question:
         levels: columns that are taken as they are, rare levels together.
         cut: columns that are cut at quartiles.
         family: of the model; of `poisson` the outcome is a count.
+        time: column of the time that a count is by; none where it is empty.
     """
 
     table: str
@@ -37,30 +38,36 @@ class Question:
     cut: str
     event: str | float | tuple[Any, ...] = ()
     family: str = "binomial"
+    time: str = ""
 
     def read(self, data: Path) -> "Labelled":
         """The table; made-up people where it is not at hand."""
         path = data / f"{self.table}.parquet"
         if not path.is_file():
-            return made_up(self.family)
+            people = made_up(self.family)
+            return replace(people, time=np.asarray(1 + people.codes[:, 0], np.float64)) if self.time else people
         levels, cut = self.levels.split(), self.cut.split()
-        held = columns_of(path, [self.outcome, *levels, *cut])
-        return Labelled(self.family, _outcome(held[self.outcome], self.event), codes_of(held, levels, cut))
+        held = columns_of(path, [self.outcome, *levels, *cut, *self.time.split()])
+        time = held[self.time].astype(np.float64) if self.time else None
+        return Labelled(self.family, _outcome(held[self.outcome], self.event), codes_of(held, levels, cut), time)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
-    """People: outcomes (N,), an event, a level or a count, and places of levels (N, d)."""
+    """People: outcomes (N,), an event, a level or a count, places of levels (N, d), and the time of a count (N,)."""
 
     family: str
     y: NDArray[np.int64]
     codes: Codes
+    time: NDArray[np.float64] | None = None
 
     @property
     def attributes(self) -> list[Attribute]:
         counted = NumericAttribute(name=LABEL, lower=0, upper=float(self.y.max()))
         found: list[Attribute] = [_levelled(f"x{j}", int(column.max()) + 1) for j, column in enumerate(self.both.T)]
         found[0] = counted if self.family == "poisson" else found[0].model_copy(update={"name": LABEL})
+        if self.time is not None:
+            found.insert(1, NumericAttribute(name=TIME, lower=0, upper=float(self.time.max())))
         return found
 
     @property
@@ -73,7 +80,8 @@ class Labelled:
         return np.hstack([np.ones((len(self.y), 1)), *blocks])
 
     def cells(self, chosen: NDArray[np.intp]) -> list[list[Any]]:
-        held = zip(self.attributes, self.both[chosen].T, strict=True)
+        columns = [self.y, *([] if self.time is None else [self.time]), *self.codes.T]
+        held = ((a, c[chosen]) for a, c in zip(self.attributes, columns, strict=True))
         return [(c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held]
 
     def as_counted(self, terms: Sequence[str]) -> "Labelled":

@@ -34,12 +34,13 @@ from benchmarks.harness import Asked, Experiment, Report, generator
 from benchmarks.keyed import release_of
 from benchmarks.labelled import BINARY, DIABETES, LABEL, OTHERS, Labelled, Question
 from benchmarks.release_law import Array, party_sizes
+from commingle.services.fit import PreparedMoments
 from commingle.services.models import GeneralisedFit, glm
 from commingle.shared.documents.schema import Weighted
 
 SIZES, OVERLAPS, EPSILONS = (10_000, 80_000), (1.0, 0.9, 0.7), (1.0, 3.0)
 WEIGHT = 2
-_PARTIES, _NO_NOISE = 3, 1e5
+PARTIES, _NO_NOISE = 3, 1e5
 _TIMES = {"poisson": 100, "binomial": 20, "ordinal": 20}
 Cell = tuple[Question, dict[str, Any]]
 
@@ -64,6 +65,8 @@ def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice, start: Array | N
     X, y = people.design[chosen], people.y[chosen]
     if people.family == "ordinal":
         fit = OrderedModel(y, X[:, 1:], distr="logit").fit(start, method="bfgs", disp=0)
+    elif people.time is not None:
+        fit = sm.GLM(y, X, family=sm.families.Poisson(), exposure=people.time[chosen]).fit(start)
     else:
         fit = (sm.Logit if people.family == "binomial" else sm.Poisson)(y, X).fit(start, disp=0)
     parameters, kept = np.asarray(fit.params), X.shape[1] - (people.family == "ordinal")
@@ -74,27 +77,33 @@ def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice, start: Array | N
 def without_noise(people: Labelled) -> Array:
     """Coefficients of the features by a release's equations, on all rows."""
     attributes, cells, draw = people.attributes, people.cells(np.arange(len(people.y))), generator(42)
-    sizes = party_sizes(len(attributes), _PARTIES)
+    sizes = party_sizes(len(attributes), PARTIES)
     prepared = release_of(attributes, cells, sizes, epsilon=_NO_NOISE, overlap=None, draw=draw)
     return glm(prepared, f"{LABEL} ~ .", family=people.family).coefficients[-people.design.shape[1] + 1 :]
 
 
+def drawn(
+    people: Labelled, cell: Mapping[str, Any], draw: np.random.Generator
+) -> tuple[NDArray[np.intp], PreparedMoments]:
+    """Places of n of these people, with replacement, and a release of them."""
+    chosen, attributes = draw.integers(0, len(people.y), cell["n"]), people.attributes
+    sizes, asked = party_sizes(len(attributes), PARTIES), {name: cell[name] for name in ("epsilon", "overlap")}
+    weighted = Weighted(attribute=LABEL, weight=cell["weight"]) if "weight" in cell else None
+    return chosen, release_of(attributes, people.cells(chosen), sizes, **asked, draw=draw, weighted=weighted)
+
+
 def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
     """One release; NaN for what it has not. `whole` is the fit on all rows."""
-    chosen = draw.integers(0, len(people.y), cell["n"])
+    chosen, prepared = drawn(people, cell, draw)
     rows = on_rows(people, chosen, whole.parameters)
-    attributes, asked = people.attributes, {name: cell[name] for name in ("epsilon", "overlap")}
-    sizes = party_sizes(len(attributes), _PARTIES)
-    weighted = Weighted(attribute=LABEL, weight=cell["weight"]) if "weight" in cell else None
-    prepared = release_of(attributes, people.cells(chosen), sizes, **asked, draw=draw, weighted=weighted)
     start = time.process_time()
     fit = glm(prepared, f"{LABEL} ~ .", family=people.family)
     seconds = time.process_time() - start
     counted = people.as_counted(fit.terms)
     truth = whole.b if counted is people else on_rows(counted, slice(None)).b
     kept = slice(len(fit.terms) - len(truth), None)
-    warned, features = _warned(fit)[kept], counted.design.shape[1] - 1
-    held = _held(fit, truth)
+    warned, features = named(fit)[kept], counted.design.shape[1] - 1
+    held = holds(fit, truth)
     found = {
         "population": float(held.mean()),
         "quiet": float(held[~warned].mean()) if not warned.all() else np.nan,
@@ -106,9 +115,9 @@ def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.ran
     if cell["overlap"] is None:
         fit_of_table = glm(prepared, f"{LABEL} ~ .", family=people.family, interval_for="table")
         b = rows.b if counted is people else on_rows(counted, chosen).b
-        found["table"] = float(_held(fit_of_table, b).mean())
+        found["table"] = float(holds(fit_of_table, b).mean())
     if people.family == "ordinal" and counted is people:
-        found["equations"] = float(_held(fit, without_noise(people)).mean())
+        found["equations"] = float(holds(fit, without_noise(people)).mean())
     if people.family == "binomial":
         event = people.y == 1
         found |= {
@@ -119,19 +128,19 @@ def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.ran
     return found
 
 
-def _held(fit: GeneralisedFit, b: Array) -> NDArray[np.bool_]:
+def holds(fit: GeneralisedFit, b: Array) -> NDArray[np.bool_]:
     low, high = fit.intervals[-len(b) :].T
     return np.asarray((low <= b) & (b <= high))
 
 
-def _warned(fit: GeneralisedFit) -> NDArray[np.bool_]:
-    """Whether a sentence names a term's level or the one it is compared with; for an intercept, any first level."""
+def named(fit: GeneralisedFit) -> NDArray[np.bool_]:
+    """Whether a sentence names a term or the level it is compared with; for an intercept, any first level."""
     said = " ".join((*fit.warnings, *fit.subjects))
     first = {level.partition("[")[0]: level for level in reversed(fit.levels)}
     open_ = any(level in said for level in first.values())
     by = [first.get(term.partition("[")[0]) for term in fit.terms]
     return np.array(
-        [open_ if at is None else term in said or at in said for term, at in zip(fit.terms, by, strict=True)]
+        [term in said or (open_ if at is None else at in said) for term, at in zip(fit.terms, by, strict=True)]
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from commingle.services.errors import FamilyError, FormulaError, InteractionError
+from commingle.services.errors import FormulaError, InteractionError
 from commingle.shared.estimation.errors import FeaturesError, TargetAmongFeaturesError, UnknownAttributeError
 
 _TOKEN = re.compile(
@@ -33,18 +33,14 @@ class Formula:
     def of(
         cls, outcome: str, features: Sequence[str] | None, attributes: Sequence[str], offset: str | None = None
     ) -> Self:
-        """One of these names, the outcome's with its event in brackets if it has one; None for all other attributes.
+        """One of these names, the outcome's with its event in brackets if it has one; None for all but the offset.
 
-        Raises UnknownAttributeError, FeaturesError, TargetAmongFeaturesError, FamilyError: as `parse`.
+        Raises UnknownAttributeError, FeaturesError, TargetAmongFeaturesError: as `parse`.
         """
         name, event = _outcome(outcome, attributes)
         chosen = [each for each in attributes if each not in {name, offset}] if features is None else list(features)
         for each in chosen:
             _known(each, attributes)
-        if offset in chosen:
-            raise FamilyError(
-                f"{offset!r} is both offset and feature", remedy="Leave it out on the right; or choose no offset."
-            )
         if name in chosen:
             raise TargetAmongFeaturesError(f"{name!r} is both outcome and feature", remedy="Leave it out on the right.")
         if not chosen or len(set(chosen)) < len(chosen):
@@ -55,7 +51,7 @@ class Formula:
 def parse(text: str, attributes: Sequence[str], offset: str | None = None) -> Formula:
     """A formula over these attributes: `outcome[level] ~ a + b`, `outcome ~ .`, `outcome ~ . - a`.
 
-    A name may have spaces and commas; one with a sign of formulas in it stands in backticks.
+    A name may have spaces and commas; one with a sign of formulas in it stands in backticks. `.` leaves the offset out.
 
     Raises:
         FormulaError: it is none.
@@ -63,7 +59,6 @@ def parse(text: str, attributes: Sequence[str], offset: str | None = None) -> Fo
         UnknownAttributeError: a name that is no attribute.
         FeaturesError: no features, or one twice.
         TargetAmongFeaturesError: the outcome is one of them.
-        FamilyError: the offset, which `.` leaves out, is one of them.
     """
     left, tilde, right = _split(_tokens(text))
     if not tilde or len(left) != 1 or left[0].sign:
@@ -71,7 +66,7 @@ def parse(text: str, attributes: Sequence[str], offset: str | None = None) -> Fo
     outcome = left[0].text
     name, _ = _outcome(outcome, attributes)
     features = _features(right, [each for each in attributes if each not in {name, offset}], attributes)
-    return Formula.of(outcome, features, attributes, offset)
+    return Formula.of(outcome, features, attributes)
 
 
 @dataclass(frozen=True, slots=True)

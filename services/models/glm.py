@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +201,7 @@ def glm(
     sums = CrossProducts.of(prepared)
     asked = parse(formula, tuple(prepared.attributes), offset) if isinstance(formula, str) else formula
     law = outcome_of(sums, asked, family)
-    law = law if offset is None else Rates.of(sums, law, offset)
+    law = law if offset is None else Rates.of(sums, law, offset, asked.features)
     equation = Equation.of(sums, asked.outcome, law, asked.features, entropy)
     covers: IntervalFor = "population" if prepared.keyed else interval_for
     return _result(asked, equation, equation.solved(equation.law), confidence_level, covers)
@@ -220,9 +219,7 @@ def _result(
     effects = effect_errors = np.full(len(b), np.nan)
     area, area_interval = None, None
     if isinstance(outcome, Scalar):
-        ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
-        blocks = [slice(first, last) for first, last in pairwise(ends)]
-        effects, effect_errors = marginal_effects(solved.design, outcome, b, covariance, blocks)
+        effects, effect_errors = marginal_effects(solved.design, outcome, b, covariance)
     if isinstance(outcome, Scalar) and outcome.family == "binomial":
         known = auc(solved.design, outcome, b, solved.population, max(n, 1))
         if known is not None:
@@ -261,7 +258,7 @@ def _result(
         about=_about(asked.outcome, equation),
         prior="Coefficients of features have a normal prior of mean 0 and standard deviation 1.",
         subjects=(
-            *outcome.assumed,
+            *outcome.assumed(terms, solved.bent / estimates.errors),
             *whose.notes,
             *_on_threes(terms[start:], (solved.beyond / estimates.errors)[start:]),
         ),

@@ -93,9 +93,9 @@ class Outcome(Law):
         """Attributes in the equation besides outcome and features."""
         return ()
 
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """What is assumed besides the model, in sentences."""
+    def assumed(self, terms: tuple[str, ...], bent: Array) -> tuple[str, ...]:
+        """What is assumed besides the model, in sentences; `bent` is `Solved.bent` in standard errors of each term."""
+        del terms, bent
         return ()
 
     def reported(self, solved: Solved) -> Solved:

@@ -53,9 +53,7 @@ def _below(mass: Array, at: NDArray[np.intp]) -> Array:
     return np.asarray((np.cumsum(each) - each / 2)[at])
 
 
-def marginal_effects(
-    design: Design, outcome: Scalar, b: Array, covariance: Array, blocks: list[slice]
-) -> tuple[Array, Array]:
+def marginal_effects(design: Design, outcome: Scalar, b: Array, covariance: Array) -> tuple[Array, Array]:
     """Mean change of the expected outcome, (p,), if everybody had a level in place of the first; and its errors.
 
     Errors are those of b; NaN for the intercept.
@@ -63,7 +61,7 @@ def marginal_effects(
     X, w = design.X, design.weights / design.weights.sum()
     values, slopes, before = np.full(len(b), np.nan), np.zeros(X.T.shape), np.zeros(X.T.shape)
     linear = X @ b
-    for block in blocks:
+    for block in design.blocks:
         without = linear - X[:, block] @ b[block]
         low = outcome.link_inverse(without)
         before[block] = w * outcome.variance(low)
@@ -72,7 +70,7 @@ def marginal_effects(
             values[term] = w @ (high - low)
             slopes[term] = w * outcome.variance(high)
     gradients = X.T @ (slopes - before).T
-    for block in blocks:
+    for block in design.blocks:
         gradients[block, block] = np.diag(slopes[block].sum(axis=1))
     found = np.sqrt(np.maximum(np.einsum("kt,kl,lt->t", gradients, covariance, gradients, optimize=True), 0.0))
     found[0] = np.nan

@@ -9,6 +9,7 @@ precision of a N(0, 1) prior on every coefficient but intercepts, which bounds w
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -103,6 +104,11 @@ class Law(ABC):
         del X, w
         return np.zeros((len(b),) * 2)
 
+    def bent(self, design: "Design", b: Array, covariance: Array) -> Array:
+        """(p, p) what departures from what the law takes for granted may do to it, for b of this covariance."""
+        del design, covariance
+        return np.zeros((len(b),) * 2)
+
 
 L = TypeVar("L", bound=Law)
 
@@ -113,6 +119,7 @@ class Design:
 
     Attributes:
         X: (N, 1 + m) a column of ones, then indicators of the features' levels.
+        blocks: columns of X of each feature.
         weights: (N,) of rows; 0 for those without an outcome.
         columns: (p, q) what the outcome is multiplied with in each of p terms, as combinations of a release's columns.
         present: (p, q) who is at the party of each; the outcome's where no feature is.
@@ -122,6 +129,7 @@ class Design:
     """
 
     X: Array
+    blocks: tuple[slice, ...]
     weights: Array
     columns: Array
     present: Array
@@ -141,7 +149,8 @@ class Solved:
     """Coefficients b, (p,), and their covariances, (p, p): for the fit on the table, and for the population.
 
     `beyond` (p,) bounds how far b moves, to first order, if features are of a law w' with the same pairs as the
-    weighted rows' w, for each unit of the root of E_w (w' / w - 1)^2.
+    weighted rows' w, for each unit of the root of E_w (w' / w - 1)^2. `bent` (p,) is what both covariances have of
+    `Law.bent`, as standard errors.
     """
 
     design: Design
@@ -149,6 +158,7 @@ class Solved:
     table: Array
     population: Array
     beyond: Array
+    bent: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,11 +209,13 @@ class Equation(Generic[L]):
         present, columns = ([law.present] * law.alone + list(each) * law.repeats for each in zip(*levels, strict=True))
         weights = self.rows.weights * (self.rows.codes[:, -1] == 0) if law.gaps else self.rows.weights
         X = self.rows.points.X[:, : 1 + len(levels)]
+        ends = np.cumsum([1, *(len(f.labels) - 1 for f in self.factors)]).tolist()
+        blocks = tuple(slice(first, last) for first, last in pairwise(ends))
         apart = [f.present for f in self.factors if not np.array_equal(f.present, law.present)]
         apart = apart if len(self.sums.strangers) > 1 else []
         totals = np.unique(apart, axis=0) if apart else np.zeros((0, len(law.present)))
         totals = np.tile(totals, (law.repeats, 1))
-        design = Design(X, weights, np.array(columns), np.array(present), totals, self.n, law.alone)
+        design = Design(X, blocks, weights, np.array(columns), np.array(present), totals, self.n, law.alone)
         first = first_term(self.sums, design, law)
         b = solve(design, law, law.bounded(first.values))
         return Solved(design, b, *errors(self.sums, self.rows, law, first, design=design, b=b))
@@ -251,12 +263,12 @@ def solve(design: Design, law: Law, t: Array) -> Array:
 
 def errors(
     sums: CrossProducts, rows: WeightedRows, law: Law, first: Balanced, *, design: Design, b: Array
-) -> tuple[Array, Array, Array]:
-    """H^-1 [noise] H^-1 and H^-1 [noise + sampling + v v'] H^-1 with H = dE[has x mu] / db + P / n, v = P b / n.
+) -> tuple[Array, Array, Array, Array]:
+    """H^-1 [noise + Q] H^-1, H^-1 [noise + Q + sampling + v v'] H^-1, H = dE[has x mu] / db + P / n, v = P b / n.
 
-    Last, what pairs do not say (`Solved.beyond`).
+    Then what pairs do not say (`Solved.beyond`), and the errors of Q alone.
 
-    H^-1 v is how far the prior pulls b, which the fit on the table has too.
+    H^-1 v is how far the prior pulls b, which the fit on the table has too; Q is `Law.bent`.
     Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
     the mean of g - B phi over its people, g = has x (mu - c): that is drawing too.
     """
@@ -268,10 +280,12 @@ def errors(
     inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
     beyond, drawn = _sampling(sums, first, rows.means, response, law.spread(X, w, b))
     pull, unseen = design.precision * b, law.unseen(X, w, b)
+    bent = law.bent(design, b, inverse @ (noise + drawn) @ inverse.T)
     return (
-        inverse @ (noise + beyond + unseen / design.n) @ inverse.T,
-        inverse @ (noise + drawn + np.outer(pull, pull)) @ inverse.T,
+        inverse @ (noise + bent + beyond + unseen / design.n) @ inverse.T,
+        inverse @ (noise + bent + drawn + np.outer(pull, pull)) @ inverse.T,
         standard_errors(inverse @ (response.beyond + unseen) @ inverse.T),
+        standard_errors(inverse @ bent @ inverse.T),
     )
 
 

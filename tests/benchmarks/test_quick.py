@@ -78,6 +78,14 @@ def carried(report: dict[str, Any]) -> bool:
     return bool(year["published"] > 50 and 0 < year["requests take"] < year["busiest minute"] < 1)
 
 
+def rate_ratios_held(report: dict[str, Any]) -> bool:
+    kinds, cells = ("unmarked", "marked"), report["results"]
+    held = [
+        sum((c[f"{kind}_population"] or 0) * c[kind] for kind in kinds) / sum(c[kind] for kind in kinds) for c in cells
+    ]
+    return len(held) == 5 and min(held[:4]) > 0.7
+
+
 def near_the_people(report: dict[str, Any]) -> bool:
     """Rows that keep the tables are nearer than people drawn anew, and predict nearly as well."""
     [programs] = (cell["programs"] for cell in report["cells"])
@@ -108,6 +116,7 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
         (),
         (),
     ),
+    "rates": (rate_ratios_held, (), ()),
     "questions": (lambda r: 0 < r["counted"]["1"]["release"] < 0.1 and r["covered"][0]["shares"] > 0.7, (), ()),
     "survival": (held_for_the_people, (), ()),
     "synthetic": (near_the_people, (), ()),

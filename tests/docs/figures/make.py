@@ -69,7 +69,7 @@ def joined(*parts: Callable[[], tuple[Figures, Tables]]) -> Callable[[], tuple[F
 
 PAGES: Mapping[str, Callable[[], tuple[Figures, Tables]]] = {
     "../README": pages.readme,
-    "answers": joined(pages.questions, pages.odds_ratios, pages.survival, pages.synthetic),
+    "answers": joined(pages.questions, pages.odds_ratios, pages.rates, pages.survival, pages.synthetic),
     "central": joined(pages.central, pages.both_sums, guides.users),
     "choice": pages.choice,
     "coverage": joined(pages.coverage, pages.spread),

@@ -396,6 +396,44 @@ def odds_ratios() -> tuple[Figures, Tables]:
     }
 
 
+def rates() -> tuple[Figures, Tables]:
+    found, moved = read("rates")["results"], [each["together"] for each in read("rates")["together"]]
+
+    def shown(r: dict[str, Any], kind: str) -> list[str]:
+        return ["" if r.get(f"{kind}_{of}") is None else f"{r[f'{kind}_{of}']:.3f}" for of in ("table", "population")]
+
+    def line(r: dict[str, Any]) -> list[str]:
+        kinds = ([*shown(r, kind), f"{r[kind]:.0f}"] for kind in ("unmarked", "marked"))
+        return [r["people"], f"{r['epsilon']:g}", *(each for kind in kinds for each in kind), *shown(r, "intercept")]
+
+    strong, usual = ([r for r in found if ("strongly" in r["people"]) is so] for so in (True, False))
+
+    def held(kind: str, lines: Sequence[dict[str, Any]] = usual) -> str:
+        return f"{sum((r[f'{kind}_population'] or 0) * r[kind] for r in lines) / sum(r[kind] for r in lines):.3f}"
+
+    lines = [r["unmarked_population"] for r in usual if r["unmarked"] >= 50]
+    named, others = ([r for r in usual if (r["intercept_marked"] == 1) is so] for so in (True, False))
+    figures = {
+        "rates_unmarked": held("unmarked"),
+        "rates_marked": held("marked"),
+        "rates_lines": f"{min(lines):.3f} to {max(lines):.3f}",
+        "rates_intercept": held("intercept", others),
+        "rates_intercept_named": held("intercept", named),
+        "rates_strong": held("unmarked", strong),
+        "rates_strong_table": f"{min(r['unmarked_table'] for r in strong if 'unmarked_table' in r):.3f}",
+        "rates_strong_named": held("marked", strong),
+        "rates_releases": f"{found[0]['releases']}",
+        "together": f"{min(moved):.2f} to {max(moved):.2f}",
+    }
+    heads = ("table", "population", "of")
+    listed = (line(r) for r in found if r["overlap"] is None)
+    return figures, {
+        "rates": rows(
+            ["people", "ε", *heads, *(f"named: {each}" for each in heads), "intercept: table", "population"], listed
+        )
+    }
+
+
 def questions() -> tuple[Figures, Tables]:
     found = read("questions")
     made = ("release", "rows", "opendp")
