@@ -1,10 +1,10 @@
 """Tables of one release: how far counts are from those of the rows, and how often intervals and tests hold.
 
 Counts are of all pairs of nine attributes of diabetes130_raw (made-up people where it is not at hand), at three parties
-that hold the same people: as `table` has them, and those of the weighted rows that `synthesize` draws from. Beside them
-stands a trusted holder of the joined table at the same guarantee of a person, add or remove: OpenDP's Gaussian
-mechanism on all pair tables. Total variation is half the sum of |share - that of the rows|, a mean over pairs and
-releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for every release.
+that hold the same people: the counts and joint shares of `table`, and the weighted rows that `synthesize` draws from.
+Beside them stands a trusted holder of the joined table at the same guarantee of a person, add or remove: OpenDP's
+Gaussian mechanism on all pair tables. Total variation is half the sum of |share - that of the rows|, a mean over pairs
+and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for every release.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, party_sizes
 from commingle.services.analysis import cross_table, describe
+from commingle.services.analysis.joint_shares import joint_shares
 from commingle.services.models.factors import Factor
 from commingle.services.models.weighted_rows import weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -49,9 +50,12 @@ def variations(people: Labelled, *, epsilon: float, draw: np.random.Generator) -
     pairs, sizes = list(combinations(range(len(attributes)), 2)), [int(c.max()) + 1 for c in people.both.T]
     shapes = [(sizes[i], sizes[j]) for i, j in pairs]
     truth = [pair_table(codes[:, pair], shape) for pair, shape in zip(pairs, shapes, strict=True)]
+    names = [(attributes[i].name, attributes[j].name) for i, j in pairs]
+    tables = [Cells.balanced(sums, *pair) for pair in names]
     rho = gaussian_rho(epsilon, DELTA)
     found: dict[str, list[Array]] = {
-        "release": [Cells.balanced(sums, attributes[i].name, attributes[j].name).counts for i, j in pairs],
+        "counts": [table.counts for table in tables],
+        "joint": [joint_shares(sums, *pair, table) for pair, table in zip(names, tables, strict=True)],
         "rows": [pair_table(law.codes[:, pair], s, law.weights) for pair, s in zip(pairs, shapes, strict=True)],
         "opendp": noisy(truth, sqrt(len(pairs)) / sqrt(2 * rho)),  # a person is one cell of each table
     }

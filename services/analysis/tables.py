@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import chdtrc
 
+from commingle.services.analysis.joint_shares import joint_shares
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
@@ -19,6 +20,12 @@ from commingle.shared.estimation.cells import Cells, compared
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments
+
+JOINT = (
+    "Shares of all people are estimates with less error than counts where noise is large. None is negative, and an "
+    "attribute has the same ones in every table. They lean towards no association. Intervals are of the counts, which "
+    "are unbiased."
+)
 
 
 def independence(cells: Cells) -> tuple[float, int]:
@@ -80,6 +87,8 @@ class CrossTable(Drawn):
         rows, columns: their levels, a gap last.
         counts: (L1, L2), negative where noise is larger than a count.
         count_errors: (L1, L2) standard errors of the noise in them.
+        joint_shares: (L1, L2) of all people, with sum 1: nearer to the truth than counts on average over tables, and
+            biased towards no association.
         event: the level of `column` whose shares are compared.
         reference: the level of `row` with which others are compared.
         compared: levels of `row` that are known, (R,).
@@ -97,6 +106,7 @@ class CrossTable(Drawn):
     columns: tuple[str, ...]
     counts: Array
     count_errors: Array
+    joint_shares: Array
     event: str
     reference: str
     compared: tuple[str, ...]
@@ -140,6 +150,7 @@ class CrossTable(Drawn):
             )
         ]
         counted = [ResultColumn(name, self.counts[:, j], ",.0f") for j, name in enumerate(self.columns)]
+        joint = [ResultColumn(f"{name} of all", self.joint_shares[:, j], ".1%") for j, name in enumerate(self.columns)]
         return ResultTable(
             title=f"{self.row} by {self.column}",
             facts=(
@@ -150,12 +161,13 @@ class CrossTable(Drawn):
             ),
             heading=self.row,
             labels=self.rows,
-            columns=(*counted, *measured),
+            columns=(*counted, *joint, *measured),
             notes=(
                 self.sentence,
                 f"Rows are compared with {self.row} = {self.reference}.",
                 f"Privacy noise in counts has a standard error of {_span(self.count_errors)}. {INTERVALS}",
                 *((NEGATIVE,) if (self.counts < 0).any() else ()),
+                JOINT,
                 *self.subjects,
             ),
             warnings=self.warnings,
@@ -212,13 +224,15 @@ def cross_table(
         NoTablesError: no moments, or an attribute without levels.
         UnknownAttributeError, LevelError: a name that there is not.
     """
-    cells = Cells.balanced(CrossProducts.of(prepared), row, column)
+    sums = CrossProducts.of(prepared)
+    whole = Cells.balanced(sums, row, column)
     if row == column:
         raise LevelError(f"{row!r} is named twice", remedy="Name two attributes.")
-    plain = cells.known()
+    plain = whole.known()
     event = plain.columns[_place(plain.columns, event, column, -1)]
     reference = plain.rows[_place(plain.rows, reference, row, 0)]
-    cells = cells.merged(reference, event)
+    cells = whole.merged(reference, event)
+    (_, one), (_, other) = whole.together(0, reference), whole.together(1, event)
     known = cells.known()
     place, base = known.columns.index(event), known.rows.index(reference)
     z = normal_reach(confidence_level)
@@ -235,6 +249,7 @@ def cross_table(
         columns=cells.columns,
         counts=cells.counts,
         count_errors=cells.errors,
+        joint_shares=one @ joint_shares(sums, row, column, whole) @ other.T,
         event=event,
         reference=reference,
         compared=known.rows,

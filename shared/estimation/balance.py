@@ -2,13 +2,14 @@
 
 A party that holds a column knows its mean, over all its people, well. With whom it shares people, the release says the
 same mean again, over those. If who is shared does not depend on values, the difference d of the two is noise, and part
-of it is the noise of every other sum over these people. So of means t with noise of covariance V,
+of it is the noise of every other sum over these people. A sum z that is 0 whoever the people are is noise alone: nobody
+has two levels of one attribute. So of means t with noise of covariance V,
 
     t - G d,        G = Cov(t, d) Cov(d)^-1,
 
-has less noise than t. Drawing people adds to Cov(d), by at most a known spread, so that G is 0 where there is no noise.
-If t is to be of those who are shared, however they were chosen, d moves besides by u times their difference from the
-others, u the share of these.
+has less noise than t, and so has t - Cov(t, z) Cov(z)^-1 z. Drawing people adds to Cov(d), by at most a known spread,
+so that G is 0 where there is no noise. If t is to be of those who are shared, however they were chosen, d moves besides
+by u times their difference from the others, u the share of these.
 """
 
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ class Balanced:
         again: Array,
         spread: Array,
         selected: float = 0.0,
+        nothing: Array | None = None,
     ) -> Self:
         """Means <W, S> / <N, S> by forms W and N, (t + D, q, q).
 
@@ -69,8 +71,11 @@ class Balanced:
             again: (D, t), each of means over a party's own people.
             spread: (D, D) at most the covariance of what is averaged there, within one person.
             selected: by how many standard deviations those who are not shared may differ from the others.
+            nothing: (z, q, q) forms of sums that are 0 but for noise.
         """
         values, errors = ratios(sums, forms, counts)
+        if nothing is not None:
+            values, errors = _without(sums, values, errors, nothing)
         V, (D, t) = sums.covariance(errors), again.shape
         if not D:
             return cls(values, errors, V, list(groups), again, np.zeros((t, 0)), np.zeros((t, t)))
@@ -106,6 +111,28 @@ class Balanced:
     def within(self, C: Array) -> Array:
         """(t + D, t + D) of covariances C (t, t) of what is averaged."""
         return self.extended(self.extended(C).T)
+
+
+def level_shares(sums: CrossProducts, name: str) -> Array:
+    """Shares (L,) of an attribute's levels among its party's people. Raises NoTablesError, UnknownAttributeError."""
+    _, levels = sums.levels(name)
+    used, kept = sums.using(levels)
+    one, other = sums.exclusive(name)
+    at, L = levels[:, kept], len(levels)
+    present = np.tile(sums.present(name)[kept], (L, 1))
+    nothing = outer(one[:, kept], other[:, kept])
+    groups, none = list(map(group, present, present)), np.zeros((0, 0))
+    return Balanced.of(
+        used, outer(at, present), outer(present, present), groups, again=np.zeros((0, L)), spread=none, nothing=nothing
+    ).values
+
+
+def _without(sums: CrossProducts, values: Array, errors: Array, nothing: Array) -> tuple[Array, Array]:
+    t = len(values)
+    V = sums.covariance(np.concatenate([errors, nothing]))
+    gain = np.linalg.solve(V[t:, t:] + _STILL * np.eye(len(nothing)), V[t:, :t]).T
+    found = np.einsum("zkl,kl->z", nothing, sums.values)
+    return values - gain @ found, errors - np.tensordot(gain, nothing, axes=1)
 
 
 def ratios(sums: CrossProducts, forms: Array, counts: Array) -> tuple[Array, Array]:

@@ -16,8 +16,8 @@ from commingle.shared.estimation.balance import Balanced, group, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, ProductNoise, TableNoise
 
-_ENTRIES = 2_000_000
-"""Of the forms of all that `Cells.balanced` looks at: 16 megabytes, of 600 cells or so."""
+_ENTRIES = 4_000_000
+"""Of the forms of all that `Cells.balanced` looks at: 32 megabytes, of 600 cells or so."""
 _SELECTED = 0.5
 """Standard deviations by which people whom another party does not hold may differ from those whom it does."""
 ENOUGH = 5.0
@@ -40,19 +40,21 @@ class Cells:
 
     @classmethod
     def balanced(cls, sums: CrossProducts, row: str, column: str) -> Self:
-        """The table, less what its margins show to be noise (`Balanced`): parties say the shares of each level again.
+        """The table, less what shows itself to be noise (`Balanced`).
 
-        As `of` where subjects are listed, which have no margin twice, and where there are very many cells.
-        Raises NoTablesError, UnknownAttributeError.
+        Parties say the shares of each level again, and nobody has two levels of one attribute. As `of` where there are
+        very many cells. Raises NoTablesError, UnknownAttributeError.
         """
         cells, sides = cls.of(sums, row, column), [sums.levels(name)[1] for name in (row, column)]
         present = [sums.present(name) for name in (row, column)]
         used, kept = sums.using(np.vstack(sides))
-        parties, total = len(sums.strangers), float(cells.counts.sum())
-        looked_at = cells.counts.size + parties * sum(map(len, sides))
-        if parties == 1 or row == column or total < 1 or looked_at * len(kept) ** 2 > _ENTRIES:
+        room = _ENTRIES // len(kept) ** 2 - cells.counts.size - len(sums.strangers) * sum(map(len, sides))
+        if row == column or cells.counts.sum() < 1 or room < 0:
             return cells
-        found = _balanced(used, [side[:, kept] for side in sides], [one[kept] for one in present])
+        pairs = [sums.exclusive(name) for name in (row, column)]
+        one, other = (np.vstack(each)[:, kept] for each in zip(*pairs, strict=True))
+        nothing = outer(one, other) if len(one) <= room else None
+        found = _balanced(used, [side[:, kept] for side in sides], [one[kept] for one in present], nothing)
         shape, size = cells.counts.shape, cells.counts.size
         covariance = (found.covariance + found.doubt)[-size:, -size:]
         noise = TableNoise(covariance.reshape(*shape, *shape))
@@ -128,7 +130,7 @@ class Cells:
         return np.flatnonzero(counts > ENOUGH * errors).tolist()
 
 
-def _balanced(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Array]) -> Balanced:
+def _balanced(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Array], nothing: Array | None) -> Balanced:
     """Shares of all levels among their party's people, then counts of cells."""
     (rows, columns), (here, there) = sides, present
     a, b = len(rows), len(columns)
@@ -136,7 +138,7 @@ def _balanced(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Arr
     parties = np.eye(len(here))[: len(sums.strangers)]
     # all levels but the first, which follows from them, with every other party
     again = [(i, p) for i in range(a + b) for p in parties if i not in {0, a} and not np.array_equal(p, whose[i])]
-    level, party = [i for i, _ in again], np.array([p for _, p in again])
+    level, party = [i for i, _ in again], np.array([p for _, p in again]).reshape(-1, len(here))
     cells = outer(np.repeat(rows, b, axis=0), np.tile(columns, (a, 1)))
     shares, people = outer(levels, whose), outer(whose, whose)
     said, among = outer(levels[level], party), outer(whose[level], party)
@@ -149,6 +151,7 @@ def _balanced(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Arr
         again=np.eye(a + b + a * b)[level],
         spread=np.diag(np.maximum(of_levels, 0.0)),
         selected=_SELECTED,
+        nothing=nothing,
     )
 
 

@@ -90,6 +90,16 @@ class CrossProducts:
         labels = (*attribute.levels, *((GAP,) if marked else ()))
         return labels, np.array([*found, *([gap] if marked else [])])
 
+    def exclusive(self, name: str) -> tuple[Array, Array]:
+        """Indicators (z, q) each of two different levels of an attribute: both together have a sum of 0.
+
+        There are none where rows may have been cut: a person may then have a bit of two.
+        Raises NoTablesError, UnknownAttributeError.
+        """
+        _, indicators = self.levels(name)
+        one, other = np.triu_indices(0 if name in self.prepared.shortened else len(indicators), 1)
+        return indicators[one], indicators[other]
+
     def number(self, name: str) -> tuple[Array, Array]:
         """A number in original units as a combination of columns, (q,), 0 where there is none; and who has one, (q,).
 

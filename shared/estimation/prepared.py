@@ -166,6 +166,7 @@ class PreparedMoments:
         rows: of the published matrix; n where it has none.
         mixing: (p, p) T with encoded columns = T @ published ones; the identity where no rows are mapped.
         cut: parties whose rows may have been cut to a norm, and nothing says what that took.
+        shortened: attributes in rows that may have been cut to a norm, whether or not anything says what that took.
         lost: (p,) what cutting took of each column's mean square, as far as first stages say.
         entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
             the noise T E T^T.
@@ -187,6 +188,7 @@ class PreparedMoments:
     mixing: Array
     entry_variance: Array | None = None
     cut: tuple[str, ...] = ()
+    shortened: frozenset[str] = frozenset()
     lost: Array | None = None
     pairs: Pairs | None = None
     subsets: Mapping[str, str] = field(default_factory=dict)
@@ -213,11 +215,12 @@ class PreparedMoments:
         """Published moments in encoded units, every map of rows undone (`release.matrix` finds the parties' stages)."""
         _require(moments.columns == tuple(c.name for c in spec.matrix_columns), "columns")
         made = cls._of_keyed(moments, spec, stages) if spec.keyed else cls._of_listed(moments, spec, stages)
-        unsaid = [(p, stage.applied) for p, stage in zip(spec.parties, stages, strict=True) if stage.sums is None]
-        cut = tuple(p.name for p, applied in unsaid if may_cut(p, applied))
-        if len(unsaid) == len(stages):
-            return replace(made, cut=cut)
-        return replace(made, cut=cut, lost=lost_to_cutting(spec, stages, made.gram - made.rows * made.V))
+        may = [(p, stage) for p, stage in zip(spec.parties, stages, strict=True) if may_cut(p, stage.applied)]
+        cut = tuple(p.name for p, stage in may if stage.sums is None)
+        made = replace(made, cut=cut, shortened=frozenset(a.name for p, _ in may for a in p.attributes))
+        if all(stage.sums is None for stage in stages):
+            return made
+        return replace(made, lost=lost_to_cutting(spec, stages, made.gram - made.rows * made.V))
 
     @classmethod
     def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:

@@ -150,7 +150,7 @@ def with_odds_ratio(sums: CrossProducts, table: tuple[str, str], at: tuple[int, 
     n, found = sums.values[first[0], second[0]], sums.values.copy()
     found[np.ix_(first, second)] = n * one.T @ law @ other
     found[np.ix_(second, first)] = found[np.ix_(first, second)].T
-    return Cells.of(replace(sums, values=found), *table)
+    return Cells.balanced(replace(sums, values=found), *table)
 
 
 def _level_forms(forms: Array) -> tuple[NDArray[np.intp], Array]:
@@ -211,7 +211,7 @@ def cut_forecasts(terms: Terms, assumed: Assumptions) -> tuple[CutForecast, ...]
             except SpecError:
                 continue
             levels, _ = sums.levels(cut.name)
-            noise = Cells.of(sums, cut.name, label).errors
+            noise = Cells.balanced(sums, cut.name, label).errors
             found.append(
                 CutForecast(
                     attribute=cut.name,
@@ -286,7 +286,7 @@ def _forecast(
     needed: Callable[[tuple[str, str], tuple[int, int, int]], int | None],
 ) -> TableForecast:
     row, column = table
-    plain = Cells.of(sums, *table)
+    plain = Cells.balanced(sums, *table)
     known = plain.known()
     shares = margin(sums, row)[: len(known.rows)]
     level = 1 + int(len(shares) - 2 - shares[:0:-1].argmin())  # the rarest but the first, the last one of equals

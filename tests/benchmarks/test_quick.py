@@ -117,7 +117,13 @@ RUNS: dict[str, tuple[Callable[[dict[str, Any]], bool], tuple[str, ...], tuple[s
         (),
     ),
     "rates": (rate_ratios_held, (), ()),
-    "questions": (lambda r: 0 < r["counted"]["1"]["release"] < 0.1 and r["covered"][0]["shares"] > 0.7, (), ()),
+    "questions": (
+        lambda r: (
+            0 < max(r["counted"]["1"][name] for name in ("counts", "joint")) < 0.1 and r["covered"][0]["shares"] > 0.7
+        ),
+        (),
+        (),
+    ),
     "survival": (held_for_the_people, (), ()),
     "synthetic": (near_the_people, (), ()),
     "planning": (within_a_factor, ("planning",), ()),

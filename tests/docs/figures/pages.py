@@ -436,7 +436,7 @@ def rates() -> tuple[Figures, Tables]:
 
 def questions() -> tuple[Figures, Tables]:
     found = read("questions")
-    made = ("release", "rows", "opendp")
+    made = ("counts", "joint", "rows", "opendp")
     counted = ([e, *(f"{c[name]:.4f}" for name in made)] for e, c in found["counted"].items())
     shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
     covered = (
@@ -444,7 +444,7 @@ def questions() -> tuple[Figures, Tables]:
         for r in found["covered"]
     )
     return {"counted_releases": f"{found['releases']}"}, {
-        "counted": rows(["ε", "`table`", "weighted rows", "OpenDP"], counted),
+        "counted": rows(["ε", "counts", "joint shares", "weighted rows", "OpenDP"], counted),
         "covered": rows(["people", "held", "ε", *shown, "no upper end"], covered),
     }
 

@@ -241,7 +241,7 @@ def test_release_shows_tables_in_every_form() -> None:
     of_intervals = ResultTable(title="", heading="age", labels=("[18, 38)", "[38, 58]"), columns=shown.columns[:0])
     assert of_intervals.to_latex().count("\n{[}") == len(of_intervals.labels)
     head, *rows = shown.to_csv().splitlines()
-    assert head.count(",") == rows[0].count(",") == 2 + 4 * 3
+    assert head.count(",") == rows[0].count(",") == 2 + 2 + 4 * 3
     assert "odds ratio high" in head
     formulas = ResultTable(title="", heading="+cmd", labels=("=1+1", "i", "ii"), columns=shown.columns[:1])
     assert [line.split(",")[0] for line in formulas.to_csv().splitlines()] == ["'+cmd", "'=1+1", "i", "ii"]

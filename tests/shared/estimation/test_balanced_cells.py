@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commingle.shared.documents.schema import CategoricalAttribute
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
@@ -13,6 +13,7 @@ from tests.world.categorical import release_of
 
 STAGE = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"))
 SITE = CategoricalAttribute(name="site", levels=("a", "b", "c", "d"), missing="indicator")
+BACK = BinaryAttribute(name="back", levels=("no", "yes"))
 DRAW, N = np.random.default_rng(4), 3000
 PEOPLE = {
     "stage": DRAW.choice(STAGE.levels, N, p=[0.5, 0.3, 0.2]).tolist(),
@@ -60,9 +61,34 @@ def test_no_cell_has_more_noise_and_every_combination_of_cells_has_what_they_say
     assert some.variances.ravel() == pytest.approx(np.diag(some.covariance))
 
 
-def test_table_without_noise_or_of_listed_people_is_as_it_was() -> None:
-    for sums in (sums_of(1, epsilon=1e4), sums_of(1, overlap=None)):
-        raw, balanced = both(sums)
+def test_nobody_has_two_levels_so_a_member_s_own_table_has_far_less_noise() -> None:
+    for overlap, most in ((1.0, 0.7), (None, 0.9)):
+        people = CrossProducts.of(
+            release_of(
+                (STAGE, SITE, BACK), (2, 1), PEOPLE | {"back": ["no", "yes"] * (N // 2)}, overlap=overlap, seed=1
+            )
+        )
+        raw, balanced = both(people)
+        assert balanced.noise.variances.mean() < most * raw.noise.variances.mean()
+
+
+def test_rows_that_may_have_been_cut_say_nothing_of_two_levels() -> None:
+    """A cut person has a bit of two levels, so the sum of both is not 0 but for noise."""
+    sums = sums_of(1)
+    one, other = sums.exclusive("site")
+    assert one.shape == other.shape == (10, len(sums.values))
+    exact = sums_of(1, epsilon=1e4)
+    assert np.einsum("zk,kl,zl->z", one, exact.values, other) == pytest.approx(0, abs=0.5)
+    cut = replace(sums, prepared=replace(sums.prepared, shortened=frozenset({"site"})))
+    assert len(cut.exclusive("site")[0]) == 0
+    assert len(cut.exclusive("stage")[0]) == 3
+    kept = Cells.balanced(cut, "stage", "site").noise.variances.mean()
+    assert Cells.balanced(sums, "stage", "site").noise.variances.mean() < kept
+
+
+def test_table_without_noise_is_as_it_was() -> None:
+    for overlap in (1.0, None):
+        raw, balanced = both(sums_of(1, epsilon=1e4, overlap=overlap))
         assert balanced.counts == pytest.approx(raw.counts, abs=0.3)
 
 
