@@ -23,7 +23,7 @@ from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, changes, emit, reads, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup, changes, emit, reads, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.middleware import configure_logging
@@ -118,13 +118,15 @@ def new_consortium(
 
     def text(console: Console) -> None:
         console.print(
-            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}\n\n"
+            f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}\n"
+            "Give the fingerprint to everybody who is to ask releases: --coordinator-key.\n\n"
             f"Run it: commingle coordinator serve --home {home}\n\n"
-            f"Send each member its own command, confidentially. It works once, for {expires_hours:g} hours:"
+            f"Send each member its own command, confidentially. It works once, for {expires_hours:g} hours. The member "
+            "puts the names of its table, of the table's column of ids, and of its schema in it:"
         )
         for member, line in lines.items():
-            command = f"commingle party join --home ./{member} {line}"
-            console.print(f"\n{command}")
+            table = "--source TABLE.csv --subject-id COLUMN --schema SCHEMA.json --serve"
+            console.print(f"\ncommingle party join --home ./{member} {table} {line}")
 
     value = {"home": str(home), "name": name, "fingerprint": key.fingerprint, "invitations": lines}
     emit(value, text=text)
@@ -199,7 +201,9 @@ def revoke(*, home: Path, party: str) -> None:
     emit({"party": party, "ended": list(ended)}, text=f"{party} is revoked; {len(ended)} open releases ended.")
 
 
-@click.group(epilog=examples("token create --home hub --name learner --scope read", "token list --home hub"))
+@click.group(
+    cls=LazyGroup, epilog=examples("token create --home hub --name learner --scope read", "token list --home hub")
+)
 def token() -> None:
     """Manage bearer tokens for operators and learners."""
 

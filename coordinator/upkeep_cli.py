@@ -35,7 +35,7 @@ from commingle.shared.release.audit import CoordinatorHistory, EventEntry, verif
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import Alignment, State
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, emit, reads
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
@@ -238,7 +238,7 @@ _BLOBS = f"{'[0-9a-f]' * 2}/{'[0-9a-f]' * 64}"
 _HISTORY: Mapping[str, object] = {"entries": int, "kinds": dict[str, int], "head": str, "members": dict[str, Any]}
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def audit() -> None:
     """Export this coordinator's history for an auditor, or verify one."""
 

@@ -21,7 +21,7 @@ from commingle.party_agent.wire.owner_words import id_words
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import Attribute, parse_attributes
 from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads, together
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, emit, reads, together
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given, write_durably
@@ -61,7 +61,7 @@ people_options = together(
 )
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def datasets() -> None:
     """Register the tables this member can contribute."""
 

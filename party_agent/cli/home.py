@@ -39,7 +39,7 @@ from commingle.shared.documents.model import encode, explain
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, reads, together
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, emit, reads, together
 from commingle.shared.runtime.doctor import Check, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_secret, read_history, write_durably
@@ -224,7 +224,7 @@ def status(*, home: Home) -> None:
     emit(value, text=text)
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def webhook() -> None:
     """Notify one of this member's systems of proposals that wait for a person."""
 
@@ -264,7 +264,7 @@ _FOR_EVERYONE = 0o644
 _name_option = click.option("--name", required=True, help="What it is for.")
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def audit() -> None:
     """Export this member's history for an auditor, or verify one."""
 
@@ -333,7 +333,7 @@ def _figures(cost: Cost) -> dict[str, Any]:
     return {"unit": cost.unit, **own, "replacement": other}
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def linkage() -> None:
     """Share the members' linkage key so that the coordinator cannot read it."""
 
@@ -392,7 +392,7 @@ def doctor(*, home: Home) -> None:
     report(examine_home(home, now=system_clock()))
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def token() -> None:
     """Manage tokens of the local API for this member's systems."""
 

@@ -102,6 +102,11 @@ def join(
         )
     elif source is not None:
         say_found(PlainConsole(), declare(home, dataset, place_of(str(source), csv_format), **said))
+    elif not _is_registered(home, dataset):
+        say(
+            f"No table is registered yet, so there is nothing to release. Register it when you like: commingle party "
+            f"datasets add {dataset} --home {home.root} --source … --subject-id … --schema …"
+        )
     with calling(home, membership) as client:
         keys = _wait_for_all(home, client, invitation, seconds=60 * wait_minutes)
         if confirm(membership, keys, invitation.party, lambda words, wrong: _read_out(words, invitation, wrong)):
@@ -112,6 +117,7 @@ def join(
         if check is not None
         else f"The linkage key comes from {invitation.key_maker}; the running agent takes it over."
     )
+    say(f"Read and decide proposals in a browser, while the agent runs: commingle party console --home {home.root}")
     if serves:
         ctx.invoke(serve, home=home.root)
     else:

@@ -35,7 +35,7 @@ from commingle.shared.forecast.task import assumptions_of, square_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, terms_of, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, changes, emit, reads, refuse_beside, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup, changes, emit, reads, refuse_beside, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given, write_durably
 from commingle.shared.runtime.settings import load_settings, system_clock
@@ -47,7 +47,7 @@ _PART: TypeAdapter[Levelled] = TypeAdapter(AskedPart)
 Given = TypeVar("Given")
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def study() -> None:
     """Write a study, and see what every member would answer to it."""
 
@@ -284,10 +284,18 @@ def _places(text: str) -> str | tuple[float, ...]:
         raise click.UsageError(f"{text!r} is no list of cuts: write 40,60 or 'every 10'") from None
 
 
+def _known(shares: Mapping[str, Share], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    columns = [a.name for s in shares.values() for a in s.attributes]
+    for name in wanted:
+        if name not in columns:
+            raise click.UsageError(f"no member has a column called {name}: {', '.join(columns)}")
+    return wanted
+
+
 def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
     found = dict(shares)
     for name, text in (_pair(each, "a name, = and two columns: outcome=months,died") for each in given):
-        wanted = _list(text) or ()
+        wanted = _known(found, _list(text) or ())
         owner = next((k for k, s in found.items() if set(wanted) <= {a.name for a in s.attributes}), None)
         if owner is None or len(wanted) != 2:  # noqa: PLR2004 - a pair
             raise click.UsageError(f"{text!r}: name two columns that one member has")
@@ -303,7 +311,7 @@ def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, 
 def _multiplied(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
     found = dict(shares)
     for name, text in (_pair(each, "a name, = and columns: 'stay squared=stay,stay'") for each in given):
-        wanted = _list(text) or ()
+        wanted = _known(found, _list(text) or ())
         owner = next((k for k, s in found.items() if {*wanted} <= {a.name for a in s.attributes}), None)
         if owner is None or len(wanted) not in {2, 3}:
             raise click.UsageError(f"{text!r}: name columns that one member has, two or three; for a square, one twice")
@@ -319,10 +327,8 @@ def _multiplied(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[st
 def _chosen(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:
     found = dict(shares)
     for name, text in (_pair(each, "a column, = and its levels: sex=female, or age=18..65") for each in given):
+        _known(shares, (name,))
         owners = [(k, a) for k, s in found.items() for a in s.attributes if a.name == name]
-        if not owners:
-            others = ", ".join(a.name for s in shares.values() for a in s.attributes)
-            raise click.UsageError(f"no member has a column called {name}: {others}")
         for owner, attribute in owners:
             whom = _range(attribute, text) if isinstance(attribute, NumericAttribute) else _levels(attribute, text)
             found[owner] = replace(found[owner], where=(*found[owner].where, whom))

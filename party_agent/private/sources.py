@@ -308,7 +308,11 @@ def other_format(source: FileSource) -> str:
         seen = source.csv_format if known else replace(guess_format(path), lines_per_record=source.lines_per_record)
     except UNREADABLE:
         return ""
-    return "" if seen == source.csv_format else f"It looks like this: {seen}. Read it so: {seen.options or 'as usual'}"
+    if seen == source.csv_format:
+        return ""
+    if not seen.options:
+        return "It looks like UTF-8 with commas and decimal points: leave out the options that say otherwise."
+    return f"It looks like this: {seen}. Read it so: {seen.options}"
 
 
 def _no_text(path: Path) -> str:

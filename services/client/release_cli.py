@@ -67,7 +67,8 @@ release_options = gathered(
     click.option(
         "--release",
         metavar="ID",
-        help="Which release, when fetching from a coordinator: its id, or the first 8 letters of it or more.",
+        help="Which release, when fetching from a coordinator: its id, or the first 8 letters of it or more.  "
+        "[the only one]",
     ),
     click.option("--save", type=A_PATH, metavar="DIR", help="Also write the verified release there."),
     access_options,
@@ -83,11 +84,17 @@ def _open(source: str, release: str | None, access: CoordinatorAccess) -> Releas
     from commingle.shared.runtime.console import PlainConsole  # noqa: PLC0415 - rich is slow to import
 
     with access.client(source) as client:
-        if release is None:
-            raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
-        release = _whole_id(client, release)
+        release = _only(client) if release is None else _whole_id(client, release)
         with PlainConsole(stderr=True).status("Fetching and verifying"):
             return client.fetch(release)
+
+
+def _only(client: "ReleaseClient") -> str:
+    page = client.page(limit=_SHOWN)
+    if len(page.items) != 1 or page.next is not None:
+        raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
+    say(f"Release {page.items[0].id}, the only one")
+    return page.items[0].id
 
 
 def _whole_id(client: "ReleaseClient", beginning: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.shared.runtime.cli import A_PATH, NEW_FILE
+from commingle.shared.runtime.cli import A_PATH, NEW_FILE, LazyGroup
 from commingle.shared.runtime.settings import (
     ServeCommand,
     ServiceSettings,
@@ -32,7 +32,7 @@ class LearnerSettings(ServiceSettings):
     sso: SsoSettings | None = None
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def learner() -> None:
     """Serve fits of published releases."""
 

@@ -134,7 +134,7 @@ def _problem(kind: str, message: str, told: Mapping[str, Any]) -> str:
     if words is not None:
         return words if isinstance(words, str) else words(told)
     if kind == "json_invalid":
-        return f"this is not valid JSON: {told['error']}"
+        return f"this is not valid JSON: {_ENDS.sub('it ends too early, at', told['error'])}"
     return message.removeprefix("Value error, ").replace("Input should be", "is to be")
 
 
@@ -180,7 +180,7 @@ def _meant(name: str, kind: type[BaseModel] | None) -> str:
     schema = kind.model_json_schema()
     known = {field for one in (schema, *schema.get("$defs", {}).values()) for field in one.get("properties", {})}
     if name in _OF_STUDIES - known:
-        return "; a study says it, of an attribute that a schema has"
+        return f"; leave it out here, and say it in the study (commingle study new --{name.removesuffix('s')})"
     close = [_OFTEN_MEANT[name.lower()]] if name.lower() in _OFTEN_MEANT else get_close_matches(name, known, n=1)
     return f"; do you mean {close[0]}?" if known.issuperset(close) and close else ""
 
@@ -190,6 +190,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
+_ENDS = re.compile(r"^EOF while parsing an? \w+ at")
 _ATTRIBUTES = "\n\nAttributes:\n"
 _ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.+)(?:\n     +.+)*)", re.MULTILINE)
 

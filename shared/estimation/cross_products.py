@@ -72,7 +72,8 @@ class CrossProducts:
         if isinstance(attribute, NumericAttribute):
             raise NoTablesError(
                 f"{name} is a number, so it has no levels",
-                remedy="Ask for its mean by group; or propose the study with its intervals as levels of an attribute.",
+                remedy="Leave it out, or ask for its mean by group or for a linear model. Or propose a study that "
+                f"releases its intervals as levels: commingle study new --cut {name}=…",
             )
         if attribute.missing == "midpoint":
             raise NoTablesError(

@@ -5,11 +5,13 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import partial, reduce, wraps
 from importlib import import_module
 from inspect import signature
 from operator import or_
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
@@ -168,7 +170,12 @@ class LazyGroup(click.Group):
     its own name, with underscores for hyphens.
     """
 
-    def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's own signature
+        commands_at: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+        **kwargs: Any,  # noqa: ANN401 - click's own signature
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.commands_at = commands_at
 
@@ -181,6 +188,16 @@ class LazyGroup(click.Group):
         module, _ = self.commands_at[cmd_name]
         command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, which proposes none of the commands that are not imported."""
+        if args and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
+            close = get_close_matches(args[0], known, n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
+            ctx.fail(f"No such command {args[0]!r}. {meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own signature
         """The list of commands, without importing any."""

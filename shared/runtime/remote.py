@@ -226,6 +226,11 @@ def reaching(where: str) -> Iterator[None]:
                 f"no answer from {where}: its name cannot be looked up",
                 remedy="Check the name, and this machine's DNS; the call is safe to repeat.",
             ) from None
+        if _cause(error, ConnectionRefusedError) is not None:
+            raise UnreachableError(
+                f"no answer from {where}: nothing listens there",
+                remedy="Check the address and its port, and that the service runs; the call is safe to repeat.",
+            ) from None
         raise UnreachableError(
             f"no answer from {where} ({type(error).__name__})",
             remedy="Check the address and the network; the call is safe to repeat.",

@@ -1,6 +1,7 @@
 """Running applications on sockets of their own, so that their starter learns the addresses."""
 
 import asyncio
+import errno
 import gc
 import json
 import signal
@@ -79,9 +80,12 @@ def listen(*, host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=256)
     except OSError as error:
+        why = (error.strerror or "").partition(" (while")[0]
         raise PortInUseError(
-            f"cannot listen on {host}:{port} ({error.strerror})",
-            remedy="Stop the process that uses it or choose another with --port (0 takes any free one).",
+            f"cannot listen on {host}:{port} ({why})",
+            remedy="Stop the process that uses it or choose another with --port (0 takes any free one)."
+            if error.errno in {errno.EADDRINUSE, errno.EACCES}
+            else "Give an address of this machine with --host, such as 127.0.0.1, or 0.0.0.0 for all that it has.",
         ) from None
     # asyncio sets this only on sockets it made itself; without it every keep-alive answer waits 40 ms
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

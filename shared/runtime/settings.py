@@ -118,7 +118,15 @@ def _refused(where: str, error: ValidationError, said: object, kind: type[BaseMo
     number = said.get("version", 1) if isinstance(said, dict) and issubclass(kind, HomeFile) else 1
     if type(number) is int and number != 1:
         return SettingsError(f"{where} is of format {number}, and this version reads format 1", remedy=ANOTHER_VERSION)
-    return SettingsError(f"{where}: {explain(error, said, kind)}", remedy="Correct it there and start again.")
+    strange = sum(each["type"] == "extra_forbidden" for each in error.errors())
+    other = strange > 1 and issubclass(kind, ServiceSettings)
+    remedy = "Correct it there and start again."
+    return SettingsError(
+        f"{where}: {explain(error, said, kind)}",
+        remedy=f"It looks like the home of another service: if so, give the right --home. If not: {remedy}"
+        if other
+        else remedy,
+    )
 
 
 def _read(path: Path) -> bytes:

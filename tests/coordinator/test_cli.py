@@ -12,6 +12,9 @@ import httpx
 import pytest
 
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
+from commingle.party_agent.cli.join import join
+from commingle.party_agent.home.home import Home, PartySettings
+from commingle.party_agent.home.policy import Policy
 from commingle.shared.documents.invitation import Invitation
 from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import SettingsError
@@ -259,6 +262,9 @@ def test_what_is_printed_for_a_member_is_the_command_it_runs(tmp_path: Path, com
     code, out, _ = command("new-consortium", "--home", tmp_path / "hub", "--url", "https://hub.example", *NAMES)
     commands = [line.split() for line in out.splitlines() if line.startswith("commingle party join ")]
     assert (code, [Invitation.parse(words[-1]).party for words in commands]) == (0, list(NAMES))
+    given = [{word for word in words if word.startswith("--")} for words in commands]
+    assert given == [{"--home", "--source", "--subject-id", "--schema", "--serve"}] * len(NAMES)
+    assert {option for each in join.params for option in each.opts} >= given[0]
     assert "holds a coordinator already" in command.refused(
         "new-consortium", "--home", tmp_path / "hub", "--url", "https://hub.example", "ward", "lab"
     )
@@ -279,3 +285,10 @@ def test_names_that_cannot_be_members_and_no_address_are_refused_and_nothing_is_
     refused = command("new-consortium", "--home", tmp_path / "hub", "--url", *arguments)
     assert (refused[0], said in " ".join(refused[2].split())) == (code, True)
     assert not (tmp_path / "hub").exists()
+
+
+def test_home_of_a_member_is_not_corrected_but_another_is_given(tmp_path: Path, command: Command) -> None:
+    home = Home(tmp_path / "ward")
+    home.create(PartySettings(name="ward"), policy=Policy(), linkage_key=None)
+    code, _, err = command("releases", "--home", home.root)
+    assert (code, "It looks like the home of another service: if so, give the right --home." in err) == (1, True)

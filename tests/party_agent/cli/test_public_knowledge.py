@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
+from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import Whitening, parse_attributes
 from commingle.shared.dp.fixed_point import IntegerMap
@@ -150,3 +151,22 @@ def test_table_of_ranges_that_is_none_is_refused(tmp_path: Path, text: str) -> N
 
 def test_every_known_range_is_an_attribute() -> None:
     assert len({one.attribute(one.name).name for one in known_ranges()}) >= 20
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (
+            '[{"kind": "numeric", "name": "days", "lower": 0, "upper": 9, "cuts": [3]}]',
+            (
+                "attribute days, cuts: is no field of this; leave it out here, and say it in the study "
+                "(commingle study new --cut)"
+            ),
+        ),
+        ("", "this is not valid JSON: it ends too early, at line 1"),
+    ],
+)
+def test_schema_that_says_what_a_study_says_is_told_where_to_say_it(schema: str, said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_attributes(schema.encode())
+    assert said in str(refused.value)

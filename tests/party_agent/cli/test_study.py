@@ -118,7 +118,7 @@ def test_square_of_a_target_is_proposed_where_it_costs_little_and_can_be_asked_f
     assert [a.name for a in ward.attributes] == ["stay", "sex", "stay squared"]
     command("new", *asked, "--epsilon", 3, *taken, "--columns", "stay,sex", *out)
     assert Study.model_validate_json((tmp_path / "study.json").read_text()).parties == (ward,)
-    assert "name columns that one member has" in command("new", *asked, "--product", "x=stay,age", *out)[2]
+    assert "name columns that one member has" in command("new", *asked, "--product", "x=stay", *out)[2]
     assert "for a square, one twice" in command("new", *asked, "--product", "x=stay", *out)[2]
     cut = ("--cut", "stay=10,20", "--product", "x=stay,sex")
     assert "stay has levels: multiply numbers" in command("new", *asked, *cut, *out)[2]
@@ -242,6 +242,9 @@ def test_range_may_be_open(command: Command, tmp_path: Path, schemas: tuple[str,
         (("--title", "x", "--n", 9, "--cut", "stay=every 0.001"), "cuts every 0.001 are more than"),
         (("--title", "x", "--n", 9, "--cross", "both=stay,sex"), "cut it too, --cut stay="),
         (("--title", "x", "--n", 9, "--cross", "both=stay,age"), "name two columns that one member has"),
+        (("--title", "x", "--n", 9, "--cross", "both=sta,sex"), "no member has a column called sta: stay, sex, age"),
+        (("--title", "x", "--n", 9, "--product", "p=stay,age"), "name columns that one member has"),
+        (("--title", "x", "--n", 9, "--product", "p=stay,ag"), "no member has a column called ag: stay, sex, age"),
         (("--title", "x"), "give --n"),
         (("--title", "x", "--n", 9, "--target", "weight"), "no attribute 'weight' (there are stay, sex, age)"),
         (("--title", "x", "--n", 9, "--target", "sex"), "the target 'sex' has more than two levels"),

@@ -157,6 +157,8 @@ def test_invitation_is_given_as_a_line_or_as_a_file(
         for given in (str(file), line):  # the second time all that is done is skipped
             code, _, err = party("join", given, "--home", tmp_path / "ward", "--wait-minutes", "0")
             assert (code, "lab did not join in time" in err, "ward is enrolled" in err) == (1, True, True)
+            assert "No table is registered yet" in err
+            assert f"commingle party datasets add main --home {tmp_path / 'ward'} --source" in " ".join(err.split())
     assert party("join", tmp_path / "nothing", "--home", tmp_path / "ward")[0] == 2
     assert party("join", "no+invitation", "--home", tmp_path / "ward")[0] == 1
     assert party("join", line, "--home", tmp_path / "ward", "--source", "x.csv")[0] == 2

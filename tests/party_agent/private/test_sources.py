@@ -292,6 +292,7 @@ FORMATS: list[tuple[bytes, dict[str, str], str]] = [
     (b"id;x\nM;1,5\n", {}, "--separator ';' --decimal ','"),
     (b"id\tx\nM\t1.5\n", {}, "--separator tab"),
     ("id,x\nMüller,1.5\n".encode("latin-1"), {}, "--encoding windows-1252"),
+    (b"id,x\nM,1.5\n", {"separator": ";"}, "leave out the options that say otherwise"),
 ]
 
 

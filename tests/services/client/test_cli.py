@@ -172,13 +172,6 @@ def test_fit_from_a_coordinator_saves_what_it_verified(tmp_path: Path, run: Comm
     assert (saved / "matrix.parquet").read_bytes() == files.matrix
 
 
-def test_fit_from_a_coordinator_without_id_lists_what_there_is(run: Command) -> None:
-    with on_a_socket(ServingCoordinator.serving(published()).answer) as url:
-        code, _, err = run("fit", url, "--target", TARGET)
-    assert code == 2
-    assert f"{published()[0]}  “charges [bold]”" in err
-
-
 def test_export_leaves_numbers_that_were_named_out_of_rows_and_says_so(
     releases: Path, run: Command, tmp_path: Path
 ) -> None:
@@ -197,6 +190,20 @@ def test_beginning_of_one_id_is_that_release_and_the_whole_id_is_said(run: Comma
         other = f"{'0' if release_id[0] != '0' else '1'}{release_id[1:8]}"
         code, _, err = run("fit", url, "--release", other, "--target", TARGET)
         assert (code, f"No published release begins with {other}" in err, release_id in err) == (2, True, True)
+
+
+def test_only_release_of_a_coordinator_needs_no_id_and_without_one_several_are_listed(run: Command) -> None:
+    release_id, files = published()
+    with on_a_socket(ServingCoordinator.serving((release_id, files)).answer) as url:
+        code, _, err = run("fit", url, "--target", TARGET)
+        assert (code, f"Release {release_id}, the only one" in err) == (0, True)
+    with on_a_socket(ServingCoordinator.serving((release_id, files), ("0" * 64, files)).answer) as url:
+        code, _, err = run("fit", url, "--target", TARGET)
+        assert (code, "Name the release with --release ID" in err) == (2, True)
+        assert f"{release_id}  “charges [bold]”" in err
+    with on_a_socket(ServingCoordinator().answer) as url:
+        code, _, err = run("fit", url, "--target", TARGET)
+        assert (code, "Nothing is published there yet" in err) == (2, True)
 
 
 def test_beginning_of_two_ids_is_refused_and_both_are_listed(run: Command) -> None:

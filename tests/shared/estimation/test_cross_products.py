@@ -101,8 +101,9 @@ def test_noise_of_counts_has_the_covariance_that_is_said(overlap: float | None) 
 
 def test_what_has_no_levels_or_is_unknown_is_refused_with_a_remedy() -> None:
     found = CrossProducts.of(release_of(ATTRIBUTES, (2, 2), cells()))
-    with pytest.raises(NoTablesError, match="is a number"):
+    with pytest.raises(NoTablesError, match="is a number") as refused:
         found.levels("age")
+    assert "commingle study new --cut " in refused.value.remedy
     with pytest.raises(NoTablesError, match="no mean"):
         found.number("sex")
     with pytest.raises(UnknownAttributeError):

@@ -30,6 +30,27 @@ def test_list_of_commands_says_what_each_command_says(group: LazyGroup) -> None:
         assert (name, said) == (command.name, command.get_short_help_str(limit=100))
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("coordinator new-consortum", "No such command 'new-consortum'. Did you mean 'new-consortium'?"),
+        ("party enroll", "Did you mean 'enrol'?"),
+        ("study chek", "Did you mean 'check'?"),
+        ("study xyz", "There are check, new."),
+    ],
+)
+def test_command_that_is_none_is_answered_with_one_that_is(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run_command(capsys, *typed.split())
+    assert (code, said in err) == (2, True)
+
+
+def test_commands_of_a_small_group_are_told_in_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "study", "--help")
+    assert (code, "..." in out.partition("Commands:")[2]) == (0, False)
+
+
 ROOT = Path(__file__).parents[3]
 RELEASES = ("fit", "describe", "survival", "table", "synthesize", "export", "verify")
 EXAMPLES = [

@@ -84,19 +84,24 @@ def test_unknown_command_or_option_is_exit_code_two(arguments: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "said"),
+    ("host", "port", "said", "option"),
     [
-        ("127.0.0.1", None, "127.0.0.1:"),  # taken
-        ("127.0.0.1", 70_000, "70000"),
-        ("127.0.0.1", -1, "-1"),
-        ("192.0.2.1", 0, r"192\.0\.2\.1"),  # another machine's
+        ("127.0.0.1", None, "127.0.0.1:", "--port"),  # taken
+        ("127.0.0.1", 70_000, "70000", "--port"),
+        ("127.0.0.1", -1, "-1", "--port"),
+        ("192.0.2.1", 0, r"192\.0\.2\.1", "--host"),  # another machine's
+        ("nowhere.invalid", 0, r"nowhere\.invalid", "--host"),
     ],
 )
-def test_address_that_cannot_be_listened_on_is_our_error_that_names_it(host: str, port: int | None, said: str) -> None:
+def test_address_that_cannot_be_listened_on_is_our_error_that_names_it_and_the_option_to_change(
+    host: str, port: int | None, said: str, option: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         used = taken.getsockname()[1]
-        with pytest.raises(PortInUseError, match=f"{said}{used}" if port is None else said):
+        with pytest.raises(PortInUseError, match=f"{said}{used}" if port is None else said) as refused:
             serve(FastAPI(), host=host, port=used if port is None else port)
+    assert option in refused.value.remedy
+    assert "while attempting" not in str(refused.value)
 
 
 SERVICE = """

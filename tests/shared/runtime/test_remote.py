@@ -72,11 +72,12 @@ def expired(code: int) -> Exception:
     ("cause", "said", "remedy"),
     [
         (socket.gaierror(-3, "Temporary failure in name resolution"), "its name cannot be looked up", "DNS"),
+        (ConnectionRefusedError(111, "Connection refused"), "nothing listens there", "its port"),
         (expired(10), "is out of date (certificate has expired)", "NTP"),
         (expired(9), "is out of date", "NTP"),
         (expired(18), "is not trusted", "--ca-file"),
     ],
-    ids=["no DNS", "expired", "not yet valid", "self-signed"],
+    ids=["no DNS", "refused", "expired", "not yet valid", "self-signed"],
 )
 def test_what_an_operator_can_mend_is_told_by_its_cause(cause: Exception, said: str, remedy: str) -> None:
     def fail(_: httpx.Request) -> httpx.Response:
