@@ -1,5 +1,6 @@
 """What pictures of results share: matplotlib is optional, and slow to import, so only who draws loads it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ Axes: TypeAlias = "matplotlib.axes.Axes"
 INK, GRID, OTHERS = "#16202b", "#e4e9ec", "#c4c4c4"
 COLOURS = ("#0b6475", "#cc6f1a", "#7b4fa3", "#14693a", "#b8860b", "#c2406e", "#3b8ea5", "#6b6b6b")
 _MARKERS = "osD^"
+_INTERVAL = re.compile(r"\[(\[[^\[\]()]*[\])])]")
 _GROUPED = 0.6  # of a row, over which its groups spread
 _REACH, _LEAST_REACH, _EDGE = 8.0, 1.2, 1.1  # of a log axis: beyond values, around 1, beyond all
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (1, 2, 5))
@@ -43,9 +45,14 @@ def _stack(rows: Sequence[int], width_inches: float) -> "list[Axes]":
     return list(axes[:, 0])
 
 
+def term_text(said: str) -> str:
+    """What is said of terms, as people read it: `age[45, 60)` for the term `age[[45, 60)]` of programs."""
+    return _INTERVAL.sub(r"\1", said)
+
+
 def plain_label(name: str) -> str:
     """A name for a picture, in which dollars would begin a formula."""
-    return printable(name).replace("$", r"\$")
+    return term_text(printable(name)).replace("$", r"\$")
 
 
 def entitle(ax: "Axes", title: str, x: str, y: str = "") -> None:

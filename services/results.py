@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.plotting import Axes, Curves, Intervals
+from commingle.services.plotting import Axes, Curves, Intervals, term_text
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
 
@@ -126,7 +126,7 @@ class ResultTable:
         """Heading and rows as text: numbers in their form, nothing where there is none."""
         head = [self.heading, *(column.heading for column in self.columns)]
         rows = zip(map(_label, self.labels), *(column.texts() for column in self.columns), strict=True)
-        return [[printable(text) for text in row] for row in (head, *rows)]
+        return [[term_text(printable(text)) for text in row] for row in (head, *rows)]
 
     def _parts(self) -> list[tuple[str, NDArray[np.float64]]]:
         return [part for column in self.columns for part in column.parts()]
@@ -143,7 +143,8 @@ class ResultTable:
         said = (*self.notes, *(f"Warning: {warning}" for warning in self.warnings))
         width = max(_TEXT_WIDTH, *map(len, lines))
         above, *below = (
-            textwrap.fill(each, width, break_long_words=False, break_on_hyphens=False) for each in (facts, *said)
+            textwrap.fill(term_text(each), width, break_long_words=False, break_on_hyphens=False)
+            for each in (facts, *said)
         )
         return printable("\n".join([self.title, above.replace(_TIED, " "), "", *lines, "", *below]), keep_lines=True)
 
@@ -227,7 +228,7 @@ def markdown_row(texts: Iterable[str]) -> str:
 
 def _escape(text: str) -> str:
     """For HTML: names come from the proposer of the release."""
-    return html.escape(printable(text))
+    return html.escape(term_text(printable(text)))
 
 
 def _latex(text: str) -> str:

@@ -253,6 +253,7 @@ def _subjects(columns: Mapping[str, Cells], key: SubjectKey, path: Path) -> tupl
 
 MAX_LEVELS = 256
 _MOSTLY_NUMBERS = 0.9
+_WRITTEN = re.compile(r"(?:(?:<=?|≤) ?)?[+-]?\d+(?:[,.' \u00a0\u2009\u202f\u2019]\d{3})*(?:[.,]\d+)?")
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
 _IDENTIFIES_FROM = 100  # of fewer rows, ages may well be all different
 
@@ -284,6 +285,9 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
         )
         if not levels:
             _refuse_text_among_numbers(name, kinds, counts)
+            if kinds.size and all(map(_WRITTEN.fullmatch, kinds)) and not all(map(is_number, kinds)):
+                made = f"--derive '{name} = number({name}, thousands=comma, below=half)'"
+                return Unusable(f"it holds numbers written like 186,572 or <0.5, of which members make numbers: {made}")
         return _of_levels(name, kinds.tolist(), counts, rule=rule)
     except ValidationError as error:
         raise TableError(
@@ -358,5 +362,6 @@ def _refuse_text_among_numbers(name: str, kinds: NDArray[np.str_], counts: NDArr
     if _MOSTLY_NUMBERS <= share < 1:
         raise TableError(
             f"column {name!r} holds text among numbers: {counts[~numbers].sum()} values",
-            remedy="Correct them, leave them empty where they are missing, or declare the column in a schema file.",
+            remedy="Correct them, leave them empty where they are missing, or declare the column in a schema file. "
+            f"Members read 186,572 and <0.5 by --derive '{name} = number({name}, thousands=comma, below=half)'.",
         )

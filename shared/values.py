@@ -264,5 +264,6 @@ def not_numbers(name: str, count: int) -> DataError:
     """The refusal of a column of numbers in which so many cells hold none."""
     return DataError(
         f"column {name}: {counted(count, 'value is no number', 'values are not numbers')}",
-        remedy="Correct them (no thousands separator; decimal commas: --decimal ,) or make the attribute categorical.",
+        remedy="Correct them, give decimal commas by --decimal , and numbers like 186,572 or <0.5 by "
+        f"--derive '{name} = number({name}, thousands=comma, below=half)'; or make the attribute categorical.",
     )

@@ -20,8 +20,8 @@ from commingle.party_agent.wire.answers import DatasetView
 from commingle.party_agent.wire.owner_words import id_words
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.schema import Attribute, parse_attributes
-from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, emit, reads, together
+from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES, IdRule, is_id_rule
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, OpenChoice, changes, emit, reads, together
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given, write_durably
@@ -35,7 +35,7 @@ _WARNING = (
 id_rule_option = click.option(
     "--id-rule",
     "id_rules",
-    type=click.Choice(RULE_NAMES),
+    type=OpenChoice(RULE_NAMES, is_id_rule),
     multiple=True,
     help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
 )
@@ -47,6 +47,7 @@ people_options = together(
         multiple=True,
         help="A column that the agent makes of others of the same row. Repeatable: 'age = age_at(born, 2026-01-01)', "
         "'stay = days_between(admitted, discharged)', 'log_crp = log(crp)', 'r = ratio(waist, hip)', "
+        "'fee = number(fee, thousands=comma, below=half)', "
         "'sex = recode(gender, m=male, f=female)'.",
     ),
     click.option(

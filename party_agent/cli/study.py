@@ -27,7 +27,7 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM, AskedAttribute, AskedPart, Study
-from commingle.shared.documents.subject_ids import RULE_NAMES
+from commingle.shared.documents.subject_ids import RULE_NAMES, is_id_rule
 from commingle.shared.documents.subsets import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.result import bent_words
@@ -35,7 +35,17 @@ from commingle.shared.forecast.task import assumptions_of, square_words
 from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, terms_of, tried
 from commingle.shared.release.plan import plan_block
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup, changes, emit, reads, refuse_beside, wants_json
+from commingle.shared.runtime.cli import (
+    A_FOLDER,
+    NEW_FILE,
+    LazyGroup,
+    OpenChoice,
+    changes,
+    emit,
+    reads,
+    refuse_beside,
+    wants_json,
+)
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given, write_durably
 from commingle.shared.runtime.settings import load_settings, system_clock
@@ -121,7 +131,7 @@ def study() -> None:
 @click.option(
     "--id-rule",
     "id_rules",
-    type=click.Choice(RULE_NAMES),
+    type=OpenChoice(RULE_NAMES, is_id_rule),
     multiple=True,
     help="How ids are written, as all members registered them.  [exact/1]",
 )

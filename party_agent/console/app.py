@@ -68,7 +68,7 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "decimal": get_args(Decimal),
 }
 _RULES: dict[Missing, str] = {"error": "are refused", "midpoint": "count as the middle", "indicator": "are marked"}
-_NEW_DATASET = dict.fromkeys(("name", "path", "subject_id", "derived", "schema", "replace"), "") | {
+_NEW_DATASET = dict.fromkeys(("name", "path", "subject_id", "id_prefix", "derived", "schema", "replace"), "") | {
     "subjects": "keyed",
     "id_rule": EXACT[0],
     **{name: str(value) for name, value in asdict(USUAL).items() if name in _FORMATS},
@@ -89,7 +89,7 @@ def create_console(home: Home, door: Door, reach: Reach) -> FastAPI:
         "width": WIDTH,
         "formats": _FORMATS,
         "rules": _RULES,
-        "id_rules": RULE_NAMES,
+        "id_rules": RULE_NAMES[:-1],
         "risk_in_words": risk_in_words,
         "words_for_decision": words_for_decision,
         "days": DAYS,
@@ -235,11 +235,12 @@ class _Pages:
             if form.get("knowledge") != "yes":
                 raise SettingsError("bounds and levels are public", remedy="Confirm that none was read off the rows.")
             attributes = parse_attributes((given["schema"].strip() or json.dumps(schema_of(lines))).encode())
+            rule = f"digits-after:{given['id_prefix']}/1" if given["id_prefix"] else given["id_rule"]
             body = {
                 "name": given["name"],
                 "source": source.model_dump(mode="json"),
                 "subject_id": given["subject_id"],
-                "id_rules": None if given["id_rule"] == EXACT[0] else [given["id_rule"]],
+                "id_rules": None if rule == EXACT[0] else [rule],
                 "derived": [one.model_dump(mode="json") for one in derived],
                 "subjects": "listed" if given["subjects"] == "listed" else "keyed",
                 "attributes": [attribute.model_dump(mode="json") for attribute in attributes],

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
-from commingle.party_agent.private.derived import Derived, levels_spelled_missing
+from commingle.party_agent.private.derived import Derived, levels_spelled_missing, misread
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.pieces import Piece
 from commingle.party_agent.private.snapshot import Snapshot, snapshot_digest, with_subjects, write_snapshot
@@ -358,8 +358,10 @@ def _wrong_with(request: DatasetRequest) -> Iterator[tuple[str, str]]:
         yield f"{twice} is derived twice", "Leave one out."
     for key in sorted(keys & set(made)):
         yield f"{key} identifies people, and is derived", "Ids are written by --id-rule; give it another name."
-    if isinstance(request.source, FileSource) and request.source.is_csv:
+    csv = request.source if isinstance(request.source, FileSource) and request.source.is_csv else None
+    if csv is not None:
         yield from levels_spelled_missing(request.attributes, request.derived)
+    yield from misread(request.derived, None if csv is None else csv.csv_format)
     for place, one in enumerate(request.derived, 1):
         if one.name not in {*names, *(name for later in request.derived[place:] for name in later.of)}:
             remedy = f"Add {one.name} to the schema, with its public bounds or levels; or leave it out: {one}"

@@ -9,19 +9,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawBatch, RawReader
 from commingle.shared.documents.errors import SpecError
-from commingle.shared.documents.model import WireModel, explain, tagged_by
+from commingle.shared.documents.model import LEFT_OUT, WireModel, explain, tagged_by
 from commingle.shared.documents.schema import Attribute, AttributeName, Level, NumericAttribute
+from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.values import Cells, as_text, readable_numbers, spelled_missing
 
 Column = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -146,7 +147,58 @@ class Recode(_Made):
         return made
 
 
-Derived = Annotated[AgeAt | DaysBetween | Log | Ratio | Recode, Field(discriminator="by")]
+_SIGNS = {"comma": ",", "point": r"\.", "blank": "[ \u00a0\u2009\u202f]", "apostrophe": "['\u2019]"}
+_BELOW = {"half": 0.5, "limit": 1.0, "zero": 0.0}
+
+
+class Number(_Made):
+    """A number as people write it, like 186,572 or, below a limit of detection, <0.5.
+
+    Attributes:
+        name: of the column that is made.
+        of: the column that holds such numbers.
+        thousands: what stands between groups of three digits, where there is something.
+        decimal: what stands before a fraction.
+        below: what a number behind < or ≤ counts as: half of it, itself, or zero; nothing where left out.
+    """
+
+    model_config = tagged_by("by")
+    by: Literal["number"] = "number"
+    of: tuple[Column]
+    thousands: Annotated[Literal["comma", "point", "blank", "apostrophe"] | None, LEFT_OUT] = None
+    decimal: Literal["point", "comma"] = "point"
+    below: Annotated[Literal["half", "limit", "zero"] | None, LEFT_OUT] = None
+
+    @model_validator(mode="after")
+    def _require_two_signs(self) -> Self:
+        if self.thousands == self.decimal:
+            raise ValueError(f"a {self.decimal} cannot stand both between thousands and before a fraction")
+        return self
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        said = {"thousands": self.thousands, "decimal": self.decimal.replace("point", ""), "below": self.below}
+        return tuple(f"{name}={value}" for name, value in said.items() if value)
+
+    def cells(self, of: Cells) -> Cells:
+        if pa.types.is_floating(of.type):  # of a column that was made
+            return _known(readable_numbers(of))
+        apart, point = _SIGNS.get(self.thousands or ""), _SIGNS[self.decimal]
+        whole = r"\d*" if apart is None else rf"\d{{1,3}}(?:{apart}\d{{3}})+|\d*"
+        behind = rf"(?:{point}(?P<part>\d*))?(?P<power>[eE][+-]?\d{{1,4}})?"
+        pattern = rf"^(?:(?P<below><=?|≤)\s*|(?P<sign>[+-]))?(?P<whole>{whole}){behind}$"
+        below, sign, digits, part, power = pc.extract_regex(as_text(self.of[0], of), pattern=pattern).flatten()
+        if apart is not None:
+            digits = pc.replace_substring_regex(digits, apart, "")
+        zero, dot, nothing = (pa.scalar(text, digits.type) for text in ("0", ".", ""))
+        some = pc.if_else(pc.equal(pc.binary_join_element_wise(digits, part, nothing), nothing), None, digits)
+        values = readable_numbers(pc.binary_join_element_wise(sign, zero, some, dot, part, zero, power, nothing))
+        counts_as = np.nan if self.below is None else _BELOW[self.below]
+        is_below = pc.not_equal(below, nothing).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+        return _known(np.where(is_below & np.isfinite(values), counts_as, 1.0) * values)
+
+
+Derived = Annotated[AgeAt | DaysBetween | Log | Number | Ratio | Recode, Field(discriminator="by")]
 """A column that is made, of columns of the source or of columns that were made before it."""
 
 _ONE: TypeAdapter[Derived] = TypeAdapter(Derived)
@@ -155,6 +207,7 @@ _EXAMPLES: Mapping[str, str] = {
     "age_at": "age = age_at(born, 2026-01-01)",
     "days_between": "stay = days_between(admitted, discharged)",
     "log": "log_crp = log(crp)",
+    "number": "crp = number(crp, thousands=comma, below=half)",
     "ratio": "ratio = ratio(waist, hip)",
     "recode": "sex = recode(gender, m=male, f=female)",
 }
@@ -163,6 +216,8 @@ _UNDEFINED: Mapping[str, str] = {
     "age_at": "a date is written like 1980-01-31 or 31.01.1980",
     "days_between": "a date is written like 1980-01-31 or 31.01.1980",
     "log": "only a number above 0 has a logarithm",
+    "number": "a cell holds digits, with thousands=comma, point, blank or apostrophe between groups of three, with "
+    "decimal=comma where that is before a fraction, and with below=half, limit or zero behind a <",
     "ratio": "both cells hold numbers, and the second is not 0",
     "recode": "name each text that the column holds",
 }
@@ -185,11 +240,14 @@ def parse_derived(text: str) -> Derived:
         if not _is_date(given[1]):
             raise refused(f"{given[1]!r} is no date, with its year first")
         said |= {"of": given[:1], "at": given[1]}
-    if by == "recode":
+    if by in {"recode", "number"}:
         pairs = [[side.strip() for side in one.split("=", 1)] for one in given[1:]]
         if any(len(pair) == 1 for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
-            raise refused("recode wants old=new, each old text once")
-        said |= {"of": given[:1], "to": dict(pairs)}
+            raise refused(f"{by} wants {'old' if by == 'recode' else 'term'}=new, each once")
+        terms = {"to": dict(pairs)} if by == "recode" else dict(pairs)
+        if by == "number" and not terms.keys() <= {"thousands", "decimal", "below"}:
+            raise refused("its terms are thousands, decimal and below")
+        said |= {"of": given[:1], **terms}
     try:
         return _ONE.validate_json(json.dumps(said))
     except ValidationError as error:
@@ -238,6 +296,18 @@ def levels_spelled_missing(attributes: Sequence[Attribute], derived: Sequence[De
     for attribute in attributes:
         if not isinstance(attribute, NumericAttribute) and attribute.name not in made:
             yield from filter(None, [spelled_missing(attribute.name, attribute.levels)])
+
+
+def misread(derived: Sequence[Derived], csv: CsvFormat | None) -> Iterator[tuple[str, str]]:
+    """Why numbers would be read otherwise than a source, perhaps a CSV, has them written, each with a remedy."""
+    for one in derived:
+        if not isinstance(one, Number):
+            continue
+        if csv is not None and csv.decimal == ",":
+            said = f"{one.name}: --decimal , changes cells before number reads them"
+            yield said, "Leave --decimal out, and make each number with a decimal comma: number(COLUMN, decimal=comma)"
+        elif one.decimal == "comma" and csv is None:
+            yield f"{one.name}: only in a CSV do numbers have a decimal comma", f"Leave decimal=comma out of {one}"
 
 
 def explained(error: DataError, derived: Sequence[Derived], column: str) -> DataError:

@@ -7,6 +7,7 @@ screen, and each says so where its reader could be led to pass it on.
 from collections.abc import Mapping, Sequence
 
 from commingle.shared.documents.schema import Attribute, NumericAttribute, words_for_missing
+from commingle.shared.documents.subject_ids import EXACT, prefix_rule
 from commingle.shared.text import counted
 
 _TOO_WIDE = 10
@@ -45,10 +46,13 @@ def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
     """How ids are written, for the owner to compare with other members'; None where there is nothing to say."""
     if not forms:
         return None
-    return (
+    said = (
         f"ids are {'; or '.join(forms)} ({', '.join(rules)}). Ask the other members how theirs are written, without "
         "naming one: ids written otherwise are other people"
     )
+    if tuple(rules) != EXACT or (rule := prefix_rule([forms])) is None:
+        return said
+    return f"{said}. If theirs are digits alone, or behind the same prefix, all can register with --id-rule {rule}"
 
 
 def cell_words(

@@ -19,7 +19,7 @@ from commingle.services.learner.picture import bars, curves, figure, lengths
 from commingle.services.learner.requests import ANALYSES, QUESTIONS, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import EXAMPLES, Predictions
 from commingle.services.models import SyntheticRows
-from commingle.services.plotting import Curves, Intervals
+from commingle.services.plotting import Curves, Intervals, term_text
 from commingle.services.results import Drawn, Result
 from commingle.shared.documents.model import explain
 from commingle.shared.estimation.errors import RowsError
@@ -93,18 +93,18 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
     pictures = result.pictures() if isinstance(result, Drawn) else ()
     drawn = list(map(bars, table.columns)) if isinstance(result, Drawn) else lengths(table)
     columns = [
-        {"heading": c.heading, "texts": c.numerals(), "reaches": c.reaches(), "bars": places}
+        {"heading": term_text(c.heading), "texts": c.numerals(), "reaches": c.reaches(), "bars": places}
         for c, places in zip(table.columns, drawn, strict=True)
     ]
     said: dict[str, Any] = {
         "headline": headline,
         "title": table.title,
         "columns": columns,
-        "notes": [note for note in table.notes if note != headline],
+        "notes": [term_text(note) for note in table.notes if note != headline],
         "heading": table.heading,
-        "labels": table.labels,
+        "labels": [term_text(label) if isinstance(label, str) else label for label in table.labels],
         "facts": table.facts,
-        "warnings": table.warnings,
+        "warnings": list(map(term_text, table.warnings)),
         "figures": [found for one in pictures if isinstance(one, Intervals) and (found := figure(one))],
         "curves": [found for one in pictures if isinstance(one, Curves) and (found := curves(one))],
     }

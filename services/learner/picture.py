@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from commingle.services.plotting import COLOURS, Array, Curves, Intervals
+from commingle.services.plotting import COLOURS, Array, Curves, Intervals, term_text
 from commingle.services.results import ResultColumn, ResultTable, number_text
 
 WIDTH = 400.0
@@ -50,7 +50,7 @@ def figure(picture: Intervals) -> dict[str, Any] | None:
 
     column = ResultColumn("", picture.values, ".3g", picture.intervals)
     rows = [
-        (label, text, at(value), at(low), at(high), low < least, high > most)
+        (term_text(label), text, at(value), at(low), at(high), low < least, high > most)
         for label, text, value, (low, high) in zip(
             picture.labels, column.texts(), picture.values.tolist(), picture.intervals.tolist(), strict=True
         )

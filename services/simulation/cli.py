@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from commingle.shared.documents.presets import PRESETS
-from commingle.shared.documents.subject_ids import RULE_NAMES
+from commingle.shared.documents.subject_ids import RULE_NAMES, is_id_rule
 from commingle.shared.mechanisms.registry import MECHANISMS
-from commingle.shared.runtime.cli import A_FOLDER, A_PATH, changes, emit, refuse_beside, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, OpenChoice, changes, emit, refuse_beside, wants_json
 from commingle.shared.runtime.csv_format import csv_options
 
 
@@ -77,7 +77,7 @@ Examples:
 )
 @click.option(
     "--id-rule",
-    type=click.Choice(RULE_NAMES),
+    type=OpenChoice(RULE_NAMES, is_id_rule),
     multiple=True,
     help="How ids are written at every member; one for each --subject-id.  [exact/1]",
 )

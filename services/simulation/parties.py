@@ -15,7 +15,7 @@ from commingle.services.errors import TableError
 from commingle.services.tables import Marks, Source, Table, no_such_column, read_table, usable_name
 from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
-from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
+from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, forms_of, prefix_rule
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.settings import Settings, load_settings
@@ -221,15 +221,19 @@ def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
 def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[np.str_]:
     """The subjects that all hold; where they are listed, as agents would find them: no others, unless left out."""
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
+    forms = [forms_of(source.table.subjects.tolist()) for source in sources.values()]
+    rule = None if wanted.id_rules else prefix_rule(forms)
+    one_rule = f"agree on --id-rule {rule}" if rule else "agree on an --id-rule"
     if not len(common):
-        raise TableError("no person is held by every member", remedy="Check the columns that identify people.")
+        of_rule = f"Their ids differ by a prefix: {one_rule}." if rule else "Check the columns that identify people."
+        raise TableError("no person is held by every member", remedy=of_rule)
     held = {party: source.table.n for party, source in sources.items()}
     if max(held.values()) > len(common) and wanted.listed and not wanted.common_subjects:
         counts = ", ".join(f"{party} {n:,}" for party, n in held.items())
         raise TableError(
             f"the members hold other people ({counts}; all of them {len(common):,}) and those of "
             f"{' and '.join(wanted.listed)} are listed here: the release would be aborted",
-            remedy="Give tables of the same people, agree on an --id-rule if their ids are written in several ways, "
+            remedy=f"Give tables of the same people, {one_rule} if their ids are written in several ways, "
             "leave the others out with --common-subjects, or use --subjects keyed, with which lists may differ.",
         )
     return common

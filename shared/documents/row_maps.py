@@ -76,12 +76,16 @@ def row_map(terms: Terms, party: PartyTerms, sums: Sequence[int] | None) -> Inte
         )
     if stage is None or sums is None:
         return None if party.whitening is None else party.whitening.integer_map()
+    radius = radius_squared(terms, n=stage.count(int(sums[0])))
+    return scaling(stage, np.array(sums, np.int64), radius_squared=radius)
+
+
+def radius_squared(terms: Terms, *, n: int) -> Fraction:
+    """r^2 of `scaling` for n people by closed terms, whatever the rows hold. Raises PrivacyError for what has none."""
     if terms.radius is None:
         raise ValueError("the terms are still open: close them first")
     per_party = Fraction(len(terms.columns), len(terms.parties))
-    n = stage.count(int(sums[0]))
-    radius = radius_squared_for(terms.radius, rho=target_rho(terms), n=n, columns=per_party)
-    return scaling(stage, np.array(sums, np.int64), radius_squared=radius)
+    return radius_squared_for(terms.radius, rho=target_rho(terms), n=n, columns=per_party)
 
 
 def undone(

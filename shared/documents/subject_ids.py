@@ -9,14 +9,19 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.text import counted, printable
 
-IdRule = Literal["exact/1", "text/1", "code/1", "digits/1", "date/1"]
+_AFTER = r"digits-after:[A-Za-z_.:#/-]{1,16}/1"
+IdRule = (
+    Literal["exact/1", "text/1", "code/1", "digits/1", "date/1"]
+    | Annotated[str, StringConstraints(pattern=rf"^{_AFTER}$")]
+)
 MAX_KEYS = 8
 IdRules = Annotated[tuple[IdRule, ...], Field(min_length=1, max_length=MAX_KEYS)]
 """One rule for each column that identifies a subject, in order."""
@@ -31,6 +36,7 @@ LONGEST_PART = 1024
 _RUNS = re.compile(r"\d+|[^\W\d_]+|[\W_]")
 _LONGEST_FORM, _RARE, _SHOWN_FORMS = 64, 20, 3
 _NUMBER = re.compile(r"[0-9]+([ -][0-9]+)*")
+_PREFIXED = re.compile(r"(?:'([A-Za-z_.:#/-]{1,16})', )?digits \((\d+)( to \d+)?(, some with leading zeros)?\)")
 _ISO_DATE = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ]00:00(:00(\.0+)?)?)?", re.ASCII)
 
 
@@ -70,6 +76,11 @@ def _digits(text: str) -> str:
     return (re.sub("[ -]", "", folded).lstrip("0") or "0") if _NUMBER.fullmatch(folded) else ""
 
 
+def _digits_after(prefix: str, text: str) -> str:
+    """The digits/1 of what stands behind a prefix, in capitals or not; of the whole text where that is not there."""
+    return _digits(_text(text).removeprefix(_text(prefix)))
+
+
 def _date(text: str) -> str:
     """A date of the ISO calendar, which may be followed by midnight, as YYYY-MM-DD; nothing for any other text."""
     found = _ISO_DATE.fullmatch(_exact(text))
@@ -81,14 +92,24 @@ def _date(text: str) -> str:
         return ""
 
 
-_RULES: Mapping[IdRule, Callable[[str], str]] = {
+_RULES: Mapping[str, Callable[[str], str]] = {
     "exact/1": _exact,
     "text/1": _text,
     "code/1": _code,
     "digits/1": _digits,
     "date/1": _date,
 }
-RULE_NAMES = tuple(_RULES)
+RULE_NAMES = (*_RULES, "digits-after:P-/1")
+"""The last one is of a prefix P-; there may be any in its place."""
+
+
+def is_id_rule(name: str) -> bool:
+    """Whether there is a rule of that name: one of `RULE_NAMES`, or the last one with another prefix."""
+    return name in _RULES or re.fullmatch(_AFTER, name) is not None
+
+
+def _written_by(rule: IdRule) -> Callable[[str], str]:
+    return _RULES.get(rule) or partial(_digits_after, rule.removeprefix("digits-after:").removesuffix("/1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +143,8 @@ class SubjectKey:
 
         The parts of several columns stand in a JSON array, so no two lists of parts give the same bytes.
         """
-        parts = [_RULES[rule](cell) if _is_possible(cell) else "" for rule, cell in zip(self.rules, cells, strict=True)]
+        each = zip(self.rules, cells, strict=True)
+        parts = [_written_by(rule)(cell) if _is_possible(cell) else "" for rule, cell in each]
         if not all(parts):
             return b""
         return (parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))).encode()
@@ -140,6 +162,8 @@ def id_parts(identifier: str, columns: int) -> tuple[str, ...]:
 def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
     """How ids are written that a twentieth of them or more share, in words that people can read to each other.
 
+    Where all of at least `_RARE` are digits behind one prefix, that stands there as it is.
+
     A function of private rows: for their owner, who compares it with other members' owners before a release.
     """
     found, total = dict[tuple[str, ...], list[list[str]]](), 0
@@ -149,10 +173,30 @@ def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
         total += 1
     often = [(kinds, each) for kinds, each in found.items() if len(each) * _RARE >= total]
     often.sort(key=lambda form: (-len(form[1]), form[0]))
+    prefixes = {"".join(runs[:-1]) for _, each in often for runs in each}
+    if len(found) == len(prefixes) == 1 and total >= _RARE and often[0][0][-1] == "digits" and all(prefixes):
+        kinds, of_all = often[0]
+        return (f"{printable(*prefixes)!r}, {_run_in_words(kinds[-1], [runs[-1] for runs in of_all])}",)
     return tuple(
         ", ".join(_run_in_words(kind, column) for kind, column in zip(kinds, zip(*each, strict=True), strict=True))
         for kinds, each in often[:_SHOWN_FORMS]
     )
+
+
+def prefix_rule(members: Iterable[Sequence[str]]) -> IdRule | None:
+    """The rule by which ids of all members are digits, where `forms_of` them differ by one constant prefix.
+
+    None unless each member has one form, either with that prefix or of digits alone, that the rule keeps apart: equally
+    many digits, or none with leading zeros.
+    """
+    prefixes = set[str]()
+    for forms in members:
+        found = _PREFIXED.fullmatch(forms[0]) if len(forms) == 1 else None
+        if found is None or (found[3] and found[4]):
+            return None
+        prefixes.add(found[1] or "")
+    prefixes.discard("")
+    return f"digits-after:{prefixes.pop()}/1" if len(prefixes) == 1 else None
 
 
 def _kind(run: str) -> str:

@@ -40,6 +40,18 @@ A_FOLDER = click.Path(path_type=Path, file_okay=False)
 """A directory that need not be there yet."""
 A_PATH = click.Path(path_type=Path)
 
+
+class OpenChoice(click.Choice[str]):
+    """One of some names, or another that is `also` one."""
+
+    def __init__(self, names: Sequence[str], also: Callable[[str], bool]) -> None:
+        super().__init__(names)
+        self.also = also
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if self.also(value) else super().convert(value, param, ctx)
+
+
 _JSON = f"{__name__}.json"
 
 

@@ -136,6 +136,9 @@ def faults_of(page: Page, address: str) -> Iterator[str]:
     width, window = page.evaluate(wide)
     if width > window:
         yield f"{address} is {width} wide at {window}"
+    wide = "[...document.querySelectorAll('.many')].filter(e => e.scrollWidth > e.parentElement.clientWidth).length"
+    if page.evaluate(wide):
+        yield f"{address} has a table that scrolls sideways at {window}"
     if page.viewport_size == {"width": WIDTHS[-1], "height": HEIGHT}:
         for ratio, which, text in page.evaluate(CONTRASTS):
             if ratio < LEAST_CONTRAST:

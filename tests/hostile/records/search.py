@@ -51,6 +51,7 @@ DERIVED = tuple(
             "days = days_between(seen, seen)",
             "log_dose = log(dose)",
             "each = ratio(age, dose)",
+            "read = number(blood, thousands=comma, below=half)",
             "other = recode(blood, 0=A, A=B, B=0, 28=AB)",
         ),
     )
@@ -58,7 +59,7 @@ DERIVED = tuple(
 OF_DERIVED: tuple[Attribute, ...] = (
     *(
         NumericAttribute(name=name, lower=-9, upper=9, missing="indicator")
-        for name in ("since", "days", "log_dose", "each")
+        for name in ("since", "days", "log_dose", "each", "read")
     ),
     CategoricalAttribute(name="other", levels=("0", "A", "B", "AB"), missing="indicator"),
 )

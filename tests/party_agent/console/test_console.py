@@ -409,6 +409,10 @@ def test_table_is_registered_with_columns_made_of_others_and_a_rule_for_its_ids(
     assert inside.post("/datasets", data=given | made).status_code == 303
     found = local.agents.datasets.get("births")
     assert ([str(one) for one in found.derived], found.id_rules) == (["age = age_at(born, 2025-06-01)"], ("digits/1",))
+    again = given | made | {"replace": "yes"}
+    assert inside.post("/datasets", data=again | {"id_prefix": "P 7"}).status_code == 409
+    assert inside.post("/datasets", data=again | {"id_prefix": "P-"}).status_code == 303
+    assert local.agents.datasets.get("births").id_rules == ("digits-after:P-/1",)
     page = inside.get("/datasets").text
     assert "<code>age = age_at(born, 2025-06-01)</code>" in page
     beyond = local.agents.datasets.get("main").clipped

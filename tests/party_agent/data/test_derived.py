@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from commingle.__main__ import main
 from commingle.party_agent.data.datasets import DatasetRequest
-from commingle.party_agent.errors import ConflictError, SourceError
+from commingle.party_agent.errors import ConflictError, DataError, SourceError
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.sources import FileSource, PushedSource
@@ -27,12 +27,14 @@ from tests.party_agent.private.tables import rows_of as rows_in
 from tests.world.consortium import Consortium, write_csv
 from tests.world.local_api import arrow_of, csv_of, declare, operator
 
-AGE, STAY, LOG, RATIO, SEX = WRITTEN = (
+AGE, STAY, LOG, RATIO, SEX, FEE, PREIS = WRITTEN = (
     "age = age_at(born, 2026-01-01)",
     "stay = days_between(admitted, left)",
     "log_crp = log(crp)",
     "ratio = ratio(waist, hip)",
     "sex = recode(gender, m=male, w=female, 1=male)",
+    "fee = number(fee, thousands=comma, below=half)",
+    "preis = number(preis, thousands=point, decimal=comma)",
 )
 DATES = st.dates() | st.datetimes()
 ODD = st.sampled_from(
@@ -47,6 +49,10 @@ ODD = st.sampled_from(
         b"0",
         b"1e999",
         b"nan",
+        b"1,234.5",
+        b"1.234,5",
+        b"<=9",
+        b"<1e999",
     ]
 )
 CELLS = (
@@ -125,6 +131,22 @@ def test_days_are_those_between_the_dates_as_written(first: date, second: date) 
         (RATIO, [["1", "1", "0", "1e300", "x"], ["4", "0", "0", "1e-300", "1"]], [0.25, None, None, None, None]),
         (SEX, [["m", " w ", "M", None, "1"]], ["male", "female", None, None, "male"]),
         (SEX, [[1.0, 2.0]], ["male", None]),
+        (FEE, [["186,572", "-1,000.5", " 12 ", ".5", "5.", "1e3"]], [186_572, -1000.5, 12, 0.5, 5, 1000]),
+        (FEE, [["<0.5", "< 1,000", "≤3", "<=4"]], [0.25, 500, 1.5, 2]),
+        (
+            FEE,
+            [["1,23", "1234,567", "1,2345", "1.234,5", "1,,000", ">9", "<-1", "<", ".", "", "e5", "1e999"]],
+            [None] * 12,
+        ),
+        (FEE, [["nan", "inf", "true", "9" * 400, "<" + "9" * 400, "\u0661"]], [None] * 6),
+        (FEE, [[1.5, None, math.inf]], [1.5, None, None]),
+        (PREIS, [["1.234,5", "1.234", "0,5", "1,234.5", "<1"]], [1234.5, 1234, 0.5, None, None]),
+        (
+            "x = number(x, thousands=blank, below=zero)",
+            [["1 234", "1\u202f234\u00a0567", "1  234", "<7"]],
+            [1234, 1234567, None, 0],
+        ),
+        ("x = number(x, thousands=apostrophe, below=limit)", [["1'234", "1\u2019234", "<7"]], [1234, 1234, 7]),
     ],
 )
 def test_what_is_undefined_is_missing(text: str, columns: list[list[Any]], expected: list[Any]) -> None:
@@ -151,7 +173,11 @@ def test_what_is_written_reads_as_itself_and_as_its_record(text: str) -> None:
         ("l = log()", "column l: of number 1: is empty"),
         ("s = recode(g)", "column s: to: is empty"),
         ("s = recode(g, m)", "column s: recode wants old=new"),
-        ("s = recode(g, m=a, m=b)", "each old text once"),
+        ("s = recode(g, m=a, m=b)", "recode wants old=new, each once"),
+        ("n = number(x, half)", "column n: number wants term=new"),
+        ("n = number(x, by=log)", "its terms are thousands, decimal and below"),
+        ("n = number(x, below=third)", "below: is to be 'half', 'limit' or 'zero'"),
+        ("n = number(x, thousands=comma, decimal=comma)", "a comma cannot stand both between thousands and before"),
         ("[s] = log(a)", "without = and brackets"),
     ],
 )
@@ -163,7 +189,9 @@ def test_what_cannot_be_derived_is_refused_by_its_name_and_with_an_example(text:
 
 def test_record_of_no_known_function_is_refused_with_those_there_are() -> None:
     body = {"name": "d", "source": {"kind": "pushed"}, "subject_id": "id", "attributes": []}
-    with pytest.raises(DocumentError, match='has a "by" that is none: age_at, days_between, log, ratio, recode'):
+    with pytest.raises(
+        DocumentError, match='has a "by" that is none: age_at, days_between, log, number, ratio, recode'
+    ):
         decode(DatasetRequest, json.dumps({**body, "derived": [{"name": "a", "by": "eval", "of": ["b"]}]}).encode())
 
 
@@ -265,6 +293,33 @@ def test_level_that_a_csv_spells_as_missing_is_refused_unless_the_file_is_anothe
         with pytest.raises(SourceError, match="file"):
             agent.datasets.register(workbook, replace=True)
         assert agent.datasets.register(made, replace=True).n == 100
+
+
+def test_numbers_with_signs_are_read_from_a_csv_and_a_refusal_of_such_names_how(
+    pair: Consortium, tmp_path: Path
+) -> None:
+    table, fee = tmp_path / "fees.csv", NumericAttribute(name="fee", lower=0, upper=200_000)
+    write_csv(table, [{"id": "1", "fee": "186,572"}, {"id": "2", "fee": "<0.5"}])
+    asked = DatasetRequest(
+        name="stays", source=FileSource(path=str(table)), subject_id="id", people="others", attributes=(fee,)
+    )
+    made = asked.model_copy(update={"derived": (parse_derived(FEE),)})
+    german = asked.model_copy(update={"derived": (parse_derived("fee = number(fee, decimal=comma)"),)})
+    with_commas = FileSource(path=str(table), decimal=",")
+    with pair.agent("clinic") as agent:
+        with pytest.raises(DataError, match="fee: 2 values are not numbers") as refused:
+            agent.datasets.register(asked, replace=True)
+        assert f"--derive '{FEE}'" in refused.value.remedy
+        assert agent.datasets.register(made, replace=True).filled == {"fee": 94}  # 0.25 to 186,572
+        with pytest.raises(ConflictError, match="fee: --decimal , changes cells before number reads them") as rewritten:
+            agent.datasets.register(made.model_copy(update={"source": with_commas}), replace=True)
+        assert "number(COLUMN, decimal=comma)" in rewritten.value.remedy
+        for source in (PushedSource(), FileSource(path="/no/such.xlsx")):
+            with pytest.raises(ConflictError, match="fee: only in a CSV do numbers have a decimal comma"):
+                agent.datasets.register(german.model_copy(update={"source": source}), replace=True)
+        with pytest.raises(DataError, match="1 missing value in fee = number") as refused:
+            agent.datasets.register(german, replace=True)
+        assert "For number, a cell holds digits" in refused.value.remedy
 
 
 PUSHED = {

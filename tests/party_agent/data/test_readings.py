@@ -311,6 +311,20 @@ def test_data_set_registered_with_other_rules_waits_and_both_are_said_for_member
         assert "agree on rules" in said
 
 
+def test_ids_behind_one_prefix_are_the_people_of_ids_without_by_the_rule_that_their_owner_is_shown(
+    pair: Consortium,
+) -> None:
+    write_ids(pair, "clinic", lambda i: {"subject": f"P-{i:06}"})
+    write_ids(pair, "insurer", lambda i: {"subject": str(i)})
+    rule = "digits-after:P-/1"
+    for member, seen in (("clinic", True), ("insurer", False)):
+        register(pair, member, "subject", None)
+        with pair.agent(member) as agent:
+            assert (f"all can register with --id-rule {rule}" in (agent.datasets.get("main").id_words or "")) == seen
+        register(pair, member, "subject", (rule,))
+    assert state_after_a_round(pair, (rule,)) == "published"
+
+
 def test_rules_and_columns_must_be_as_many(pair: Consortium) -> None:
     with pytest.raises(SpecError, match="2 rules"):
         register(pair, "clinic", "subject", PERSON)

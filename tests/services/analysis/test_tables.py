@@ -243,6 +243,11 @@ def test_release_shows_tables_in_every_form() -> None:
     head, *rows = shown.to_csv().splitlines()
     assert head.count(",") == rows[0].count(",") == 2 + 2 + 4 * 3
     assert "odds ratio high" in head
+    names = ("age[[18, 38)]", "c[[1, 2], no]", "sex[m]")
+    terms = ResultTable(title="", heading="term", labels=names, columns=shown.columns[:1])
+    assert [row[0] for row in terms.cells()] == ["term", "age[18, 38)", *names[1:]]
+    assert "age[18, 38)" in terms.to_text()
+    assert "age[[18, 38)]" in terms.to_csv()  # as programs take it
     formulas = ResultTable(title="", heading="+cmd", labels=("=1+1", "i", "ii"), columns=shown.columns[:1])
     assert [line.split(",")[0] for line in formulas.to_csv().splitlines()] == ["'+cmd", "'=1+1", "i", "ii"]
     assert list(shown.to_frame().columns)[-1] == "odds ratio high"

@@ -459,12 +459,14 @@ def test_curve_is_drawn_to_scale_as_far_as_there_is_a_share(followed: tuple[str,
 def test_description_on_a_page_is_of_what_was_ticked(tables: tuple[str, httpx.Client]) -> None:
     address, http = tables
     page = unescape(http.get(f"{address}/describe", params={"attributes": ["age", "stage"], "by": "smoker"}).text)
-    assert re.findall(r'<tr><th scope="row">([^<]+)<', page) == [
+    assert re.findall(r'<tr role="row"><th scope="row" role="rowheader">([^<]+)<', page) == [
         "age (years)",
         "stage = i",
         "stage = ii",
         "stage = iii",
     ]
+    headings = re.findall(r'role="columnheader">([^<]+)<', page)[1:]
+    assert re.findall(r'data-says="([^"]+)"', page) == headings * 4  # where a row of groups is no line
     assert "commingle describe ./release age stage --by smoker" in page
 
 

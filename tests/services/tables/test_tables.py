@@ -179,6 +179,13 @@ MIXED = BinaryAttribute(name="x", levels=("0.5", "2"), missing="midpoint")
 TOO_MANY = texts(*(f"level {i}" for i in range(257)))
 
 
+WRITTEN = Unusable(
+    "it holds numbers written like 186,572 or <0.5, of which members make numbers: "
+    "--derive 'x = number(x, thousands=comma, below=half)'"
+)
+DAYS = CategoricalAttribute(name="x", levels=("01.02.2020", "1.3.2021", "1.4.2021"))
+
+
 @pytest.mark.parametrize(
     ("values", "asked", "expected"),
     [
@@ -192,6 +199,8 @@ TOO_MANY = texts(*(f"level {i}" for i in range(257)))
         (numbers(0, 10, GAP), "target", NumericAttribute(name="x", lower=0, upper=10)),
         (numbers(1, 2, 2, 9), "levels", CategoricalAttribute(name="x", levels=("2", "1", "9"))),
         (texts(*"123", "V27"), "levels", CategoricalAttribute(name="x", levels=("1", "2", "3", "V27"))),
+        (texts("186,572", "<0.5", "12"), "", WRITTEN),
+        (texts("01.02.2020", "1.3.2021", "1.4.2021"), "", DAYS),
         (TOO_MANY, "", Unusable("it has 257 levels, more than 256")),
         *((same, "", Unusable("it does not vary")) for same in (numbers(4, 4), numbers(4, GAP), texts("a", "a"))),
         *((nothing, "", Unusable("it holds no values")) for nothing in (numbers(GAP, GAP), texts(None))),

@@ -1,7 +1,6 @@
 """Rules by which ids are written: what they make the same, what they keep apart, what they refuse."""
 
 import hashlib
-from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -21,10 +20,12 @@ from commingle.shared.documents.subject_ids import (
     canonical_subject,
     forms_of,
     id_parts,
+    is_id_rule,
+    prefix_rule,
 )
 from commingle.shared.values import length_prefixed, subject_ids
 
-rules = st.sampled_from(get_args(IdRule))
+rules = st.sampled_from(RULE_NAMES)
 dates = st.dates().map(str) | st.dates().map(lambda day: f"{day:%Y%m%d} 00:00")
 numbers = st.text("0123456789 .-/\uff10\u0661", max_size=8)
 texts = st.text() | numbers | dates | st.text("ﬁẞıİ\u0345\u0301\u200b\u1100\u1161\u11a8¨ \t-aA1", max_size=8)
@@ -52,6 +53,10 @@ def written(rule: IdRule, text: str) -> str:
         ("digits/1", "943-476-5919", "9434765919"),
         ("digits/1", "\uff10\uff11", "1"),
         ("digits/1", "000", "0"),
+        ("digits-after:P-/1", " p-000123", "123"),
+        ("digits-after:P-/1", "123", "123"),
+        ("digits-after:NL//1", "NL/017", "17"),
+        ("digits-after:P-/1", "\uff30-0", "0"),
         ("date/1", "1980-02-29", "1980-02-29"),
         ("date/1", " 19800229 ", "1980-02-29"),
         ("date/1", "1980-02-29 00:00:00", "1980-02-29"),
@@ -75,6 +80,7 @@ def test_each_rule_writes_ids_in_its_way(rule: IdRule, text: str, expected: str)
         ("digits/1", "-5"),
         ("digits/1", "1--2"),
         ("digits/1", "\u0661"),
+        *(("digits-after:P-/1", text) for text in ("Q-123", "P-P-1", "P-", "P--5", "P- -5", "P123", "12P-3")),
         ("date/1", "29.2.1980"),
         ("date/1", "02/29/1980"),
         ("date/1", "1981-02-29"),
@@ -171,16 +177,63 @@ def test_cell_that_can_be_no_part_of_an_id_is_none_by_every_rule(rule: IdRule, c
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        ([f"P-{i:05d}" for i in range(900)], ("capitals (1), '-', digits (5, some with leading zeros)",)),
+        ([f"P-{i:05d}" for i in range(900)], ("'P-', digits (5, some with leading zeros)",)),
+        ([*(f"P-{i:05d}" for i in range(900)), "7"], ("capitals (1), '-', digits (5, some with leading zeros)",)),
+        ([f"P-{i}" for i in range(10, 29)], ("capitals (1), '-', digits (2)",)),
+        ([f"{'PQ'[i % 2]}{i}" for i in range(10, 99)], ("capitals (1), digits (2)",)),
         ([f"{i}" for i in range(1, 900)], ("digits (1 to 3)",)),
         (["ä7", "b8"] * 30 + ["secret-name"], ("letters (1), digits (1)",)),
         (["7", "A7"], ("capitals (1), digits (1)", "digits (1)")),
         ([], ()),
     ],
-    ids=["prefix and zeros", "lengths", "rare ones are left out", "two forms", "none"],
+    ids=[
+        "a prefix",
+        "all but one",
+        "too few",
+        "two prefixes",
+        "lengths",
+        "rare ones are left out",
+        "two forms",
+        "none",
+    ],
 )
 def test_form_of_ids_tells_prefix_zeros_and_lengths_and_no_id(ids: list[str], said: tuple[str, ...]) -> None:
     assert forms_of(ids) == said
+
+
+P5, PLAIN = ("'P-', digits (5, some with leading zeros)",), ("digits (1 to 3)",)
+
+
+@pytest.mark.parametrize(
+    ("members", "rule"),
+    [
+        ([P5, PLAIN], "digits-after:P-/1"),
+        ([P5, P5], "digits-after:P-/1"),
+        ([PLAIN, PLAIN], None),
+        ([P5, ("'Q-', digits (5)",)], None),
+        ([P5, (*PLAIN, "letters (4)")], None),
+        ([P5, ("letters (4)",)], None),
+        ([P5, ()], None),
+        ([P5, ("digits (1 to 3, some with leading zeros)",)], None),
+        ([("capitals (1), digits (5)",), PLAIN], None),
+        ([("'P 7', digits (5)",), PLAIN], None),
+    ],
+    ids=["one", "both", "none", "two", "other forms", "letters", "no form", "7 and 07", "no constant", "no rule's"],
+)
+def test_rule_of_a_prefix_is_proposed_only_where_it_keeps_all_ids_apart(
+    members: list[tuple[str, ...]], rule: str | None
+) -> None:
+    assert prefix_rule(members) == rule
+
+
+@given(st.sampled_from(["", "P-", "p", "NL/"]), st.sets(st.integers(0, 10**6), min_size=20), st.sampled_from([0, 7]))
+def test_proposed_rule_writes_no_two_ids_of_a_member_alike(prefix: str, numbers: set[int], width: int) -> None:
+    ids = [f"{prefix}{number:0{width}d}" for number in numbers]
+    rule = prefix_rule([forms_of(ids), PLAIN])
+    assert (rule is None) == (not prefix)
+    if rule is not None:
+        assert is_id_rule(rule)
+        assert {written(rule, one) for one in ids} == set(map(str, numbers))
 
 
 KEY = b"a key known to the parties only"
