@@ -113,9 +113,9 @@ def worth_of(item: ProposalView) -> Worth:
     bars = (("with this noise", private), ("without noise", plain))
     if not told["useful"]:
         return Worth(f"Too little: a linear fit of {told['target']} would tell no more than its mean.", bars)
-    single = "it tells single effects" if told["reliable"] else "it predicts, and tells no single effect"
-    said = f"If {plain} % of what varies in {told['target']} can be explained, a fit explains {private} %"
-    return Worth(f"{said}; {single}.", bars)
+    single = "can be read" if told["reliable"] else "are too noisy to be read"
+    said = f"If {plain} % of what varies in {told['target']} can be explained, a linear fit explains {private} %"
+    return Worth(f"{said}, and its single coefficients {single}.", bars)
 
 
 def in_words(attribute: Attribute) -> str:

@@ -601,8 +601,8 @@ def test_headline_is_the_question_where_it_is_short_and_worth_is_said_without_ep
     told = {"target": "charges", "r_squared": 0.25, "r_squared_assumed": 0.3, "useful": True, "reliable": False}
     said = worth_of(item.model_copy(update={"forecast": told}))
     assert said.sentence == (
-        "If 30 % of what varies in charges can be explained, a fit explains 25 %; "
-        "it predicts, and tells no single effect."
+        "If 30 % of what varies in charges can be explained, a linear fit explains 25 %, "
+        "and its single coefficients are too noisy to be read."
     )
     assert [share for _, share in said.bars] == [25, 30]
     useless = worth_of(item.model_copy(update={"forecast": told | {"useful": False, "r_squared": -0.5}}))
