@@ -21,8 +21,14 @@ def joint_shares(sums: CrossProducts, row: str, column: str, cells: Cells) -> Ar
 
     Its margins are the shares r and s of each attribute among all people of its member, whatever it is crossed with.
     """
-    r, s = (shares / shares.sum() for shares in (np.maximum(level_shares(sums, name), 0.0) for name in (row, column)))
+    r, s = (_law(level_shares(sums, name)) for name in (row, column))
     return _with_margins(np.outer(r, s) + _departures(cells, r, s), r, s)
+
+
+def _law(shares: Array) -> Array:
+    """Shares without those below 0, with sum 1: all alike where noise leaves none."""
+    found = np.maximum(shares, 0.0) if (shares > 0).any() else np.ones_like(shares)
+    return np.asarray(found / found.sum())
 
 
 def _departures(cells: Cells, r: Array, s: Array) -> Array:

@@ -24,6 +24,8 @@ from commingle.shared.estimation.entry_noise import Array
 Group = tuple[int, ...]
 """The parties, one or two, whose people count."""
 _STILL = 1e-12
+ENTRIES = 4_000_000
+"""Of all forms that are looked at together: 32 megabytes, of 600 cells or so, or of pairs of 50 levels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,13 +116,16 @@ class Balanced:
 
 
 def level_shares(sums: CrossProducts, name: str) -> Array:
-    """Shares (L,) of an attribute's levels among its party's people. Raises NoTablesError, UnknownAttributeError."""
+    """Shares (L,) of an attribute's levels among its party's people, as released where there are very many levels.
+
+    Raises NoTablesError, UnknownAttributeError.
+    """
     _, levels = sums.levels(name)
     used, kept = sums.using(levels)
     one, other = sums.exclusive(name)
     at, L = levels[:, kept], len(levels)
     present = np.tile(sums.present(name)[kept], (L, 1))
-    nothing = outer(one[:, kept], other[:, kept])
+    nothing = outer(one[:, kept], other[:, kept]) if len(one) * len(kept) ** 2 <= ENTRIES else None
     groups, none = list(map(group, present, present)), np.zeros((0, 0))
     return Balanced.of(
         used, outer(at, present), outer(present, present), groups, again=np.zeros((0, L)), spread=none, nothing=nothing

@@ -12,12 +12,10 @@ from typing import Any, Self
 import numpy as np
 
 from commingle.shared.documents.schema import GAP
-from commingle.shared.estimation.balance import Balanced, group, outer, ratios
+from commingle.shared.estimation.balance import ENTRIES, Balanced, group, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, ProductNoise, TableNoise
 
-_ENTRIES = 4_000_000
-"""Of the forms of all that `Cells.balanced` looks at: 32 megabytes, of 600 cells or so."""
 _SELECTED = 0.5
 """Standard deviations by which people whom another party does not hold may differ from those whom it does."""
 ENOUGH = 5.0
@@ -48,7 +46,7 @@ class Cells:
         cells, sides = cls.of(sums, row, column), [sums.levels(name)[1] for name in (row, column)]
         present = [sums.present(name) for name in (row, column)]
         used, kept = sums.using(np.vstack(sides))
-        room = _ENTRIES // len(kept) ** 2 - cells.counts.size - len(sums.strangers) * sum(map(len, sides))
+        room = ENTRIES // len(kept) ** 2 - cells.counts.size - len(sums.strangers) * sum(map(len, sides))
         if row == column or cells.counts.sum() < 1 or room < 0:
             return cells
         pairs = [sums.exclusive(name) for name in (row, column)]

@@ -94,11 +94,14 @@ class CrossProducts:
     def exclusive(self, name: str) -> tuple[Array, Array]:
         """Indicators (z, q) each of two different levels of an attribute: both together have a sum of 0.
 
-        There are none where rows may have been cut: a person may then have a bit of two.
+        There are none where rows may have been cut: a person may then have a bit of two. Nor are there of two levels of
+        listed people, where a person of whom a member lost the row lies halfway between.
         Raises NoTablesError, UnknownAttributeError.
         """
-        _, indicators = self.levels(name)
-        one, other = np.triu_indices(0 if name in self.prepared.shortened else len(indicators), 1)
+        attribute, indicators = self.prepared.attribute(name), self.levels(name)[1]
+        halfway = attribute.kind == "binary" and attribute.missing == "error" and attribute.intervals is None
+        shared = name in self.prepared.shortened or (halfway and not self.prepared.keyed)
+        one, other = np.triu_indices(0 if shared else len(indicators), 1)
         return indicators[one], indicators[other]
 
     def number(self, name: str) -> tuple[Array, Array]:

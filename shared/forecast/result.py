@@ -224,8 +224,11 @@ def _two_stages(terms: Terms) -> list[str]:
     return [scaled, *bent_words(terms)]
 
 
-HARDLY_CUT = 12
-"""r^2 from which on cutting moves no share by 0.1 points; measured (docs/coverage.md#rows-that-were-cut)."""
+HARDLY_CUT = 48
+"""r^2 from which on cutting moves no share by 0.1 points; measured (docs/coverage.md#rows-that-were-cut).
+
+Numbers that fill a small part of their bounds need the most: rare levels beside them are then most of a row's length.
+"""
 
 
 def bent_words(terms: Terms) -> tuple[str, ...]:

@@ -7,7 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.services.analysis import cross_table
-from commingle.shared.documents.schema import GAP, CategoricalAttribute
+from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute
+from commingle.shared.estimation.balance import level_shares
+from commingle.shared.estimation.cross_products import CrossProducts
 from tests.services.analysis.test_tables import cells_of, counted, released
 from tests.world.categorical import release_of
 
@@ -71,3 +73,17 @@ def test_levels_that_count_as_one_have_the_share_of_all_of_them() -> None:
     assert len(found.rows) == len(kept.rows) == 2
     assert found.joint_shares[1].sum() + found.joint_shares[0].sum() == pytest.approx(1)
     assert found.joint_shares.sum(axis=0) == pytest.approx(kept.joint_shares.sum(axis=0))
+
+
+def test_joint_shares_are_a_law_where_noise_leaves_nobody() -> None:
+    """The member counts fewer than none with any level."""
+    cells = {"back": ["no", "yes"] * 6, "stage": ["i", "ii", "iii"] * 4}
+    attributes = (
+        BinaryAttribute(name="back", levels=("no", "yes")),
+        CategoricalAttribute(name="stage", levels=("i", "ii", "iii")),
+    )
+    release = release_of(attributes, (1, 1), cells, overlap=0.5, epsilon=0.02, seed=7)
+    assert level_shares(CrossProducts.of(release), "stage").max() < 0
+    found = cross_table(release, "back", "stage").joint_shares
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)

@@ -1,11 +1,13 @@
 """Tables of keyed people, less what their margins show to be noise."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
+from commingle.shared.estimation.balance import level_shares
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
@@ -108,3 +110,28 @@ def test_table_of_those_who_are_shared_hardly_follows_the_others() -> None:
     shift = np.abs(other.counts.sum(axis=1) - raw.counts.sum(axis=1)) / raw.counts.sum()
     assert values[party, party] == pytest.approx(2 * more)
     assert shift.max() < 0.01
+
+
+@pytest.mark.parametrize("overlap", [None, 1.0])
+def test_listed_person_whose_row_was_lost_lies_halfway_between_two_levels(overlap: float | None) -> None:
+    cells = PEOPLE | {"back": [None, "yes"] * (N // 2)}
+    sums = CrossProducts.of(release_of((STAGE, BACK), (1, 1), cells, overlap=overlap))
+    one, other = sums.levels("back")[1]
+    if overlap is None:
+        assert one @ sums.values @ other == pytest.approx(N / 8)
+    assert len(sums.exclusive("back")[0]) == (overlap is not None)
+    assert len(sums.exclusive("stage")[0]) == 3
+
+
+def test_shares_of_very_many_levels_stay_as_they_were_released() -> None:
+    """All pairs of 120 levels would take a gigabyte."""
+    many = CategoricalAttribute(name="many", levels=tuple(map(str, range(120))))
+    cells = PEOPLE | {"many": DRAW.choice(many.levels, N).tolist()}
+    sums = CrossProducts.of(release_of((STAGE, many), (1, 1), cells, overlap=1.0, seed=1))
+    tracemalloc.start()
+    found = level_shares(sums, "many")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 200e6
+    people = sums.present("many")
+    assert found == pytest.approx(sums.levels("many")[1] @ sums.values @ people / (people @ sums.values @ people))
