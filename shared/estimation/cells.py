@@ -37,16 +37,16 @@ class Cells:
         return cls.between(sums, sums.levels(row), sums.levels(column))
 
     @classmethod
-    def balanced(cls, sums: CrossProducts, row: str, column: str) -> Self:
+    def balanced(cls, sums: CrossProducts, row: str, column: str, *, entries: int = ENTRIES) -> Self:
         """The table, less what shows itself to be noise (`Balanced`).
 
         Parties say the shares of each level again, and nobody has two levels of one attribute. As `of` where there are
-        very many cells. Raises NoTablesError, UnknownAttributeError.
+        very many cells: their forms have no more than `entries`. Raises NoTablesError, UnknownAttributeError.
         """
         cells, sides = cls.of(sums, row, column), [sums.levels(name)[1] for name in (row, column)]
         present = [sums.present(name) for name in (row, column)]
         used, kept = sums.using(np.vstack(sides))
-        room = ENTRIES // len(kept) ** 2 - cells.counts.size - len(sums.strangers) * sum(map(len, sides))
+        room = entries // len(kept) ** 2 - cells.counts.size - len(sums.strangers) * sum(map(len, sides))
         if row == column or cells.counts.sum() < 1 or room < 0:
             return cells
         pairs = [sums.exclusive(name) for name in (row, column)]

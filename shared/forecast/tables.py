@@ -35,6 +35,8 @@ from commingle.shared.release.matrix import prepared_release, second_moments
 
 _NOBODY = "0" * 64
 _STEPS = 60
+_ENTRIES = 200_000
+"""Of `Cells.balanced`, at each of many sizes: with more than some 20 levels a bit too much noise is forecast."""
 
 Share = tuple[str, str, float]
 """An attribute, one of its levels, and the share of people who have it."""
@@ -150,7 +152,7 @@ def with_odds_ratio(sums: CrossProducts, table: tuple[str, str], at: tuple[int, 
     n, found = sums.values[first[0], second[0]], sums.values.copy()
     found[np.ix_(first, second)] = n * one.T @ law @ other
     found[np.ix_(second, first)] = found[np.ix_(first, second)].T
-    return Cells.balanced(replace(sums, values=found), *table)
+    return Cells.balanced(replace(sums, values=found), *table, entries=_ENTRIES)
 
 
 def _level_forms(forms: Array) -> tuple[NDArray[np.intp], Array]:
@@ -211,7 +213,7 @@ def cut_forecasts(terms: Terms, assumed: Assumptions) -> tuple[CutForecast, ...]
             except SpecError:
                 continue
             levels, _ = sums.levels(cut.name)
-            noise = Cells.balanced(sums, cut.name, label).errors
+            noise = Cells.balanced(sums, cut.name, label, entries=_ENTRIES).errors
             found.append(
                 CutForecast(
                     attribute=cut.name,
@@ -286,7 +288,7 @@ def _forecast(
     needed: Callable[[tuple[str, str], tuple[int, int, int]], int | None],
 ) -> TableForecast:
     row, column = table
-    plain = Cells.balanced(sums, *table)
+    plain = Cells.balanced(sums, *table, entries=_ENTRIES)
     known = plain.known()
     shares = margin(sums, row)[: len(known.rows)]
     level = 1 + int(len(shares) - 2 - shares[:0:-1].argmin())  # the rarest but the first, the last one of equals
