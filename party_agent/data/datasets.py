@@ -261,7 +261,7 @@ class Datasets:
         progress: Progress = lambda _: None,
     ) -> Dataset:
         table = replace(table, derived=declared.derived)
-        with self._one_at_a_time, remedying(declared.source):
+        with self._one_at_a_time, remedying(declared.source, declared.derived):
             listed, attributes = declared.subjects == "listed", declared.attributes
             found = table.scan(progress, strict=strict, complete=not strict and not listed)
             known, records = self._find(declared.name), iter(found.sorter)

@@ -307,7 +307,8 @@ def misread(derived: Sequence[Derived], csv: CsvFormat | None) -> Iterator[tuple
             said = f"{one.name}: --decimal , changes cells before number reads them"
             yield said, "Leave --decimal out, and make each number with a decimal comma: number(COLUMN, decimal=comma)"
         elif one.decimal == "comma" and csv is None:
-            yield f"{one.name}: only in a CSV do numbers have a decimal comma", f"Leave decimal=comma out of {one}"
+            said = f"{one.name}: only in a CSV do numbers have a decimal comma"
+            yield said, f"Leave decimal=comma out of {one}; texts with one are read where the source writes a point"
 
 
 def explained(error: DataError, derived: Sequence[Derived], column: str) -> DataError:

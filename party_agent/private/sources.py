@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from commingle.party_agent.errors import DataError, SourceError
-from commingle.party_agent.private.derived import Derived, DerivingReader, explained
+from commingle.party_agent.private.derived import Derived, DerivingReader, Number, explained
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.excel import is_workbook, read_sheet, sheet_columns
 from commingle.party_agent.private.parquet_store import (
@@ -298,8 +298,11 @@ _LINE_ENDS = (
 )
 
 
-def other_format(source: FileSource) -> str:
-    """How the file seems to be written, where that is not as was said; "" otherwise. For its owner."""
+def other_format(source: FileSource, derived: Sequence[Derived] = ()) -> str:
+    """How the file seems to be written, where that is not as was said; "" otherwise. For its owner.
+
+    Where columns that are made are of numbers with a decimal comma, nothing else is to read it (`misread`).
+    """
     path = Path(source.path)
     try:
         known = is_parquet(path) or is_workbook(path)
@@ -308,6 +311,8 @@ def other_format(source: FileSource) -> str:
         seen = source.csv_format if known else replace(guess_format(path), lines_per_record=source.lines_per_record)
     except UNREADABLE:
         return ""
+    if any(isinstance(one, Number) and one.decimal == "comma" for one in derived):
+        seen = replace(seen, decimal=source.decimal)
     if seen == source.csv_format:
         return ""
     if not seen.options:
@@ -322,13 +327,13 @@ def _no_text(path: Path) -> str:
 
 
 @contextmanager
-def remedying(source: Source) -> Iterator[None]:
+def remedying(source: Source, derived: Sequence[Derived] = ()) -> Iterator[None]:
     """Where rows do not fit their schema because a CSV is written otherwise than declared, say so: to its owner."""
     try:
         yield
     except DataError as error:
         if isinstance(source, FileSource):
-            error.remedy = other_format(source) or _of_lines(source, error.remedy) + error.remedy
+            error.remedy = other_format(source, derived) or _of_lines(source, error.remedy) + error.remedy
         raise
 
 

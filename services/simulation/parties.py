@@ -221,8 +221,10 @@ def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
 def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[np.str_]:
     """The subjects that all hold; where they are listed, as agents would find them: no others, unless left out."""
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
-    forms = [forms_of(source.table.subjects.tolist()) for source in sources.values()]
-    rule = None if wanted.id_rules else prefix_rule(forms)
+    rule = None
+    if max(source.table.n for source in sources.values()) > len(common) and not wanted.id_rules:
+        forms = [forms_of(source.table.subjects.tolist()) for source in sources.values()]
+        rule = prefix_rule(forms) if len({*forms}) > 1 else None  # ids that are written alike are other people's
     one_rule = f"agree on --id-rule {rule}" if rule else "agree on an --id-rule"
     if not len(common):
         of_rule = f"Their ids differ by a prefix: {one_rule}." if rule else "Check the columns that identify people."

@@ -52,6 +52,7 @@ _PATTERNS = {
     r"^[^\x00-\x1f\x7f=\[\]]{1,80}$": "1 to 80 characters without = and brackets",
     r"^[^\x00-\x1f\x7f]{1,80}$": "1 to 80 characters",
     r"^[0-9a-f]{64}$": "64 of 0-9 and a-f",
+    r"^digits-after:[A-Za-z_.:#/-]{1,16}/1$": "like 'digits-after:P-/1', its prefix up to 16 of A-Z, a-z, _ . : # / -",
     r"^every [0-9]{1,9}(\.[0-9]{1,9})?$": 'like "every 10"',
 }
 _BRACKETS, _BRACES = "is to be a list in brackets [ ]", "is to be an object in braces { }"

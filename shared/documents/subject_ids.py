@@ -202,12 +202,12 @@ def prefix_rule(members: Iterable[Sequence[str]]) -> IdRule | None:
 def _kind(run: str) -> str:
     first = run[0]
     if first.isdigit():
-        return "digits"
+        return "digits" if run.isascii() else "other digits"  # a rule may write these as it does 0 to 9
     return run if not first.isalpha() else "capitals" if run.isupper() else "letters"
 
 
 def _run_in_words(kind: str, runs: Sequence[str]) -> str:
-    if kind not in {"digits", "capitals", "letters"}:
+    if kind not in {"digits", "other digits", "capitals", "letters"}:
         return repr(printable(kind))
     least, most = min(map(len, runs)), max(map(len, runs))
     zeros = kind == "digits" and any(run[0] == "0" and len(run) > 1 for run in runs)

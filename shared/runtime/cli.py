@@ -205,7 +205,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, which proposes none of the commands that are not imported."""
-        if args and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             close = get_close_matches(args[0], known, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
             ctx.fail(f"No such command {args[0]!r}. {meant}")

@@ -10,6 +10,7 @@ from socket import gaierror
 from ssl import SSLCertVerificationError
 from time import monotonic
 from typing import BinaryIO, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from urllib.request import getproxies
 
 import httpx
 import structlog
@@ -228,7 +229,7 @@ def reaching(where: str) -> Iterator[None]:
             ) from None
         if _cause(error, ConnectionRefusedError) is not None:
             raise UnreachableError(
-                f"no answer from {where}: nothing listens there",
+                f"no answer from {where}: nothing listens there{', or at HTTPS_PROXY' if getproxies() else ''}",
                 remedy="Check the address and its port, and that the service runs; the call is safe to repeat.",
             ) from None
         raise UnreachableError(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from commingle.party_agent.errors import DataError, SourceError, SourceRefusedError
+from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.engine import IN_PROCESS
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.sources import (
@@ -319,6 +320,14 @@ def test_rows_that_a_line_end_in_quotes_breaks_are_told_to_be_so_beside_the_reme
         raise DataError("column x: 1 missing values", remedy="Complete them.")
     assert ("seem to hold line ends: if so, give --lines-per-record" in refused.value.remedy) is asked
     assert refused.value.remedy.endswith("Complete them.")
+
+
+def test_decimal_comma_that_number_reads_is_not_proposed_to_be_read_before(csv: Write) -> None:
+    source = csv(b"id;x\nM;<0,5\nN;1,5\n", separator=";")
+    assert "--decimal" in other_format(source)
+    assert other_format(source, [parse_derived("x = number(x, decimal=comma)")]) == ""
+    asked = other_format(csv(b"id;x\nM;1,5\n"), [parse_derived("x = number(x, decimal=comma)")])
+    assert asked.endswith("Read it so: --separator ';'")
 
 
 @pytest.mark.parametrize(

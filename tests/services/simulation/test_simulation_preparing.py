@@ -217,6 +217,15 @@ def test_ids_behind_one_prefix_are_joined_by_the_rule_that_their_forms_propose(t
     assert sorted(map(int, dataset.table.subjects)) == list(range(ROWS))
 
 
+def test_other_people_behind_the_same_prefix_are_not_said_to_differ_by_it(tmp_path: Path) -> None:
+    _table(tmp_path, "one.csv", subject_id="'P-%06d' % i", a="i", y="2*i")
+    _table(tmp_path, "two.csv", subject_id="'P-%06d' % (900 + i)", b="-i")
+    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+    with pytest.raises(TableError, match="no person is held by every member") as refused:
+        prepare(Wanted(table=None, target="y", parties=parties))
+    assert refused.value.remedy == "Check the columns that identify people."
+
+
 def test_several_columns_identify_subjects_each_by_its_rule(tmp_path: Path) -> None:
     rules: IdRules = ("text/1", "date/1")
     table = _table(tmp_path, who="'ANNA  %d' % (i // 2)", born="'1980010%d' % (1 + i % 2)", a="i", y="2*i")

@@ -6,9 +6,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.linkage import alignment_digest
+from commingle.shared.documents.model import explain
 from commingle.shared.documents.subject_ids import (
     LONGEST_PART,
     MAX_KEYS,
@@ -226,6 +228,13 @@ def test_rule_of_a_prefix_is_proposed_only_where_it_keeps_all_ids_apart(
     assert prefix_rule(members) == rule
 
 
+@pytest.mark.parametrize("strange", ["P-\uff11", "P-\u00b2", "P-\u0663"], ids=["full width", "raised", "Arabic"])
+def test_no_rule_is_proposed_where_it_writes_another_digit_as_it_does_0_to_9(strange: str) -> None:
+    ids = [f"P-{number}" for number in range(1, 30)]
+    assert prefix_rule([forms_of(ids)]) == "digits-after:P-/1"
+    assert prefix_rule([forms_of([*ids, strange])]) is None
+
+
 @given(st.sampled_from(["", "P-", "p", "NL/"]), st.sets(st.integers(0, 10**6), min_size=20), st.sampled_from([0, 7]))
 def test_proposed_rule_writes_no_two_ids_of_a_member_alike(prefix: str, numbers: set[int], width: int) -> None:
     ids = [f"{prefix}{number:0{width}d}" for number in numbers]
@@ -234,6 +243,12 @@ def test_proposed_rule_writes_no_two_ids_of_a_member_alike(prefix: str, numbers:
     if rule is not None:
         assert is_id_rule(rule)
         assert {written(rule, one) for one in ids} == set(map(str, numbers))
+
+
+def test_rule_that_is_none_is_told_how_one_of_a_prefix_is_written() -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(IdRules).validate_python(("digits-after:P1/1",))
+    assert "like 'digits-after:P-/1', its prefix up to 16 of A-Z" in explain(refused.value)
 
 
 KEY = b"a key known to the parties only"

@@ -174,6 +174,17 @@ def test_shell_is_told_how_to_complete_and_what_a_word_may_become(
             assert said in capsys.readouterr().out
 
 
+def test_completion_behind_a_command_that_is_none_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"COMP_WORDS": "commingle prty le", "COMP_CWORD": "2", "_COMMINGLE_COMPLETE": "bash_complete"}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        main([])
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_bash_completes_a_command_as_the_page_sets_it_up() -> None:
     page = (ROOT / "docs" / "installing.md").read_text()

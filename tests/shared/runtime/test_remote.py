@@ -89,6 +89,18 @@ def test_what_an_operator_can_mend_is_told_by_its_cause(cause: Exception, said: 
     assert remedy in failed.value.remedy
 
 
+def test_refused_connection_may_be_that_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(UnreachableError, match="nothing listens there, or at HTTPS_PROXY"):
+        call(failing(failed_by(ConnectionRefusedError())), "GET", "/v1")
+
+
+def failed_by(cause: Exception) -> Exception:
+    failed = httpx.ConnectError("failed")
+    failed.__cause__ = cause
+    return failed
+
+
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_gateway_answer_without_a_problem_is_unreachable(status: int) -> None:
     with pytest.raises(UnreachableError, match=str(status)):
