@@ -253,12 +253,16 @@ def _codec(stored: str) -> str | None:
 
 
 def _as_utf8(cells: Cells, codec: str | None) -> Cells:
-    """Bytes that the codec does not have stay as they are, which is no UTF-8: that cell alone is unreadable."""
     if codec is None:
         return cells
-    texts = (None if cell is None else cell.decode(codec, "surrogateescape") for cell in cells.to_pylist())
-    found = [None if text is None else text.encode(errors="surrogateescape") for text in texts]
-    return pa.array(found, pa.large_binary())
+    return pa.array([None if cell is None else _decoded(cell, codec) for cell in cells.to_pylist()], pa.large_binary())
+
+
+def _decoded(cell: bytes, codec: str) -> bytes:
+    try:
+        return cell.decode(codec).encode()
+    except UnicodeError:
+        return UNREADABLE
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
