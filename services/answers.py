@@ -6,7 +6,7 @@
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, reduce
 from operator import or_
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 import numpy as np
@@ -16,8 +16,9 @@ from typing_extensions import TypeAliasType
 from commingle.services.results import json_names
 from commingle.shared.documents.model import words_of, words_of_fields
 
-Numbers = TypeAliasType("Numbers", "list[float | Numbers | None]")
-"""An array, by rows; null for what is no finite number."""
+_Row = list[float | None]
+Numbers = TypeAliasType("Numbers", _Row | list[_Row] | list[list[_Row]] | list[list[list[_Row]]])
+"""An array of up to four dimensions, by rows; null for what is no finite number."""
 
 
 def answer_of(result: Any, **beside: Any) -> Any:  # noqa: ANN401 - a dataclass, or a union of some
@@ -33,10 +34,10 @@ def _model(result: type, beside: tuple[tuple[str, Any], ...] = ()) -> type[BaseM
     words = words_of_fields(result)
 
     def described(name: str) -> Any:  # noqa: ANN401 - what `create_model` takes for a field
-        if (kind := kinds.get(name)) is None:
-            made = getattr(result, name).fget
-            return _in_json(made.__annotations__["return"]), Field(description=made.__doc__)
-        return _in_json(kind), Field(description=words.get(name))
+        made = None if name in kinds else getattr(result, name).fget
+        kind = _in_json(kinds[name] if made is None else made.__annotations__["return"])
+        default = None if NoneType in get_args(kind) else ...  # clients may leave null out, as OpenAPI's examples do
+        return kind, Field(default, description=words.get(name) if made is None else made.__doc__)
 
     made: dict[str, Any] = {name: (kind, ...) for name, kind in beside}
     made |= {name: described(name) for name in json_names(result)}

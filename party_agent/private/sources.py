@@ -181,11 +181,12 @@ class SourceTable:
             return
         remedies = dict[str, list[str]]()
         for name, refusal in whose.items():
-            remedies.setdefault(refusal.remedy, []).append(name)
-        of_one = len(remedies) == 1
+            of_any = refusal.remedy.replace(f"'{name} = ", "'COLUMN = ").replace(f"({name},", "(COLUMN,")
+            remedies.setdefault(of_any, []).append(name)
+        each = [(names, whose[names[0]].remedy if len(names) == 1 else said) for said, names in remedies.items()]
         raise DataError(
             "; ".join(map(str, whose.values())),
-            remedy="\n".join(said if of_one else f"{', '.join(names)}: {said}" for said, names in remedies.items()),
+            remedy="\n".join(said if len(each) == 1 else f"{', '.join(names)}: {said}" for names, said in each),
         )
 
 

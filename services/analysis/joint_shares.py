@@ -44,12 +44,17 @@ def _departures(cells: Cells, r: Array, s: Array) -> Array:
     )
     D, v = A @ cells.counts @ B.T / total, cells.noise.of(A, B).variances / total**2
     q = np.outer(r * (1 - r), s * (1 - s))
-    t = np.geomspace(_LEAST, 1.0, _STEPS)[:, None, None]
-    variance = np.maximum(t * q + v, _TINY)
     free = (len(r) - 1) * (len(s) - 1) / D.size
-    surprise = free * np.sum(np.log(variance) + D**2 / variance, axis=(1, 2)) - np.log(t[:, 0, 0])
-    chances = np.exp((surprise.min() - surprise) / 2)
-    return np.asarray(np.tensordot(chances / chances.sum(), t * q / variance, axes=1) * D)
+    steps = np.geomspace(_LEAST, 1.0, _STEPS).tolist()
+
+    def surprise(t: float) -> float:
+        variance = np.maximum(t * q + v, _TINY)
+        return float(free * np.sum(np.log(variance) + D**2 / variance) - np.log(t))
+
+    found = np.array([surprise(t) for t in steps])
+    chances = np.exp((found.min() - found) / 2)
+    kept = sum(chance * t * q / np.maximum(t * q + v, _TINY) for chance, t in zip(chances, steps, strict=True))
+    return np.asarray(kept / chances.sum() * D)
 
 
 def _with_margins(shares: Array, r: Array, s: Array) -> Array:

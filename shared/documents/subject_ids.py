@@ -17,7 +17,8 @@ from pydantic import Field, StringConstraints
 from commingle.shared.documents.errors import SpecError
 from commingle.shared.text import counted, printable
 
-_AFTER = r"digits-after:[A-Za-z_.:#/-]{1,16}/1"
+_PREFIX = "[A-Za-z_.:#/-]{1,16}"
+_AFTER = f"digits-after:{_PREFIX}/1"
 IdRule = (
     Literal["exact/1", "text/1", "code/1", "digits/1", "date/1"]
     | Annotated[str, StringConstraints(pattern=rf"^{_AFTER}$")]
@@ -36,7 +37,7 @@ LONGEST_PART = 1024
 _RUNS = re.compile(r"\d+|[^\W\d_]+|[\W_]")
 _LONGEST_FORM, _RARE, _SHOWN_FORMS = 64, 20, 3
 _NUMBER = re.compile(r"[0-9]+([ -][0-9]+)*")
-_PREFIXED = re.compile(r"(?:'([A-Za-z_.:#/-]{1,16})', )?digits \((\d+)( to \d+)?(, some with leading zeros)?\)")
+_PREFIXED = re.compile(rf"(?:'({_PREFIX})', )?digits \((\d+)( to \d+)?(, some with leading zeros)?\)")
 _ISO_DATE = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ]00:00(:00(\.0+)?)?)?", re.ASCII)
 
 
@@ -162,7 +163,7 @@ def id_parts(identifier: str, columns: int) -> tuple[str, ...]:
 def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
     """How ids are written that a twentieth of them or more share, in words that people can read to each other.
 
-    Where all of at least `_RARE` are digits behind one prefix, that stands there as it is.
+    Where all of at least `_RARE` are digits behind one prefix that a rule can have, it stands there as it is.
 
     A function of private rows: for their owner, who compares it with other members' owners before a release.
     """
@@ -174,7 +175,8 @@ def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
     often = [(kinds, each) for kinds, each in found.items() if len(each) * _RARE >= total]
     often.sort(key=lambda form: (-len(form[1]), form[0]))
     prefixes = {"".join(runs[:-1]) for _, each in often for runs in each}
-    if len(found) == len(prefixes) == 1 and total >= _RARE and often[0][0][-1] == "digits" and all(prefixes):
+    known = len(found) == len(prefixes) == 1 and total >= _RARE and often[0][0][-1] == "digits"
+    if known and re.fullmatch(_PREFIX, min(prefixes)):
         kinds, of_all = often[0]
         return (f"{printable(*prefixes)!r}, {_run_in_words(kinds[-1], [runs[-1] for runs in of_all])}",)
     return tuple(

@@ -125,7 +125,10 @@ def level_shares(sums: CrossProducts, name: str) -> Array:
     one, other = sums.exclusive(name)
     at, L = levels[:, kept], len(levels)
     present = np.tile(sums.present(name)[kept], (L, 1))
-    nothing = outer(one[:, kept], other[:, kept]) if len(one) * len(kept) ** 2 <= ENTRIES else None
+    if len(one) * len(kept) ** 2 > ENTRIES:
+        held, people = (np.sum((of @ used.values) * present, axis=1) for of in (at, present))
+        return np.asarray(held / np.maximum(people, 1.0))
+    nothing = outer(one[:, kept], other[:, kept])
     groups, none = list(map(group, present, present)), np.zeros((0, 0))
     return Balanced.of(
         used, outer(at, present), outer(present, present), groups, again=np.zeros((0, L)), spread=none, nothing=nothing

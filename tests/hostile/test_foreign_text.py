@@ -183,7 +183,8 @@ def test_refusal_in_a_hostile_coordinators_words(
 def test_titles_in_lists_of_a_hostile_coordinator(
     home: str, capsys: pytest.CaptureFixture[str], json_too: tuple[str, ...]
 ) -> None:
-    fake = ServingCoordinator.serving(published())
+    release, files = published()
+    fake = ServingCoordinator.serving((release, files), (release[::-1], files))  # of one alone no list is shown
     with on_a_socket(spoofing(fake)) as url:
         code, said = command(capsys, "coordinator", "releases", "--home", home, "--coordinator", url, *json_too)
         assert (code, "evil" in said) == (0, True)
