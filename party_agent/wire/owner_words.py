@@ -52,7 +52,10 @@ def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
     )
     if tuple(rules) != EXACT or (rule := prefix_rule([forms])) is None:
         return said
-    return f"{said}. If theirs are digits alone, or behind the same prefix, all can register with --id-rule {rule}"
+    return (
+        f"{said}. If theirs are digits alone, or behind the same prefix, all can register with --id-rule {rule}. Every "
+        "study then shows the prefix to everybody: if it tells of people, have the tables written with digits alone"
+    )
 
 
 def cell_words(

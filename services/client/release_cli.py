@@ -91,7 +91,9 @@ def _open(source: str, release: str | None, access: CoordinatorAccess) -> Releas
 
 def _only(client: "ReleaseClient") -> str:
     page = client.page(limit=_SHOWN)
-    if len(page.items) != 1 or page.next is not None:
+    if not page.items:
+        raise click.UsageError(_list_releases(client))
+    if len(page.items) > 1 or page.next is not None:
         raise click.UsageError(f"Name the release with --release ID. {_list_releases(client)}")
     say(f"Release {page.items[0].id}, the only one")
     return page.items[0].id
