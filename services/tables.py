@@ -35,7 +35,16 @@ from commingle.shared.runtime.csv_format import USUAL, CsvFormat
 from commingle.shared.runtime.csv_records import FileBatch
 from commingle.shared.runtime.tables import UNREADABLE, column_names, guess_format, is_parquet, read_batches
 from commingle.shared.text import counted
-from commingle.shared.values import MISSING, Cells, as_numbers, as_text, is_number, plain_cells, subject_ids
+from commingle.shared.values import (
+    MISSING,
+    Cells,
+    as_numbers,
+    as_text,
+    derive_number,
+    is_number,
+    plain_cells,
+    subject_ids,
+)
 
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _SAYING = "--encoding, --separator, --decimal, --lines-per-record"
@@ -286,8 +295,8 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
         if not levels:
             _refuse_text_among_numbers(name, kinds, counts)
             if kinds.size and all(map(_WRITTEN.fullmatch, kinds)) and not all(map(is_number, kinds)):
-                made = f"--derive '{name} = number({name}, thousands=comma, below=half)'"
-                return Unusable(f"it holds numbers written like 186,572 or <0.5, of which members make numbers: {made}")
+                said = "it holds numbers written like 186,572 or <0.5, of which members make numbers"
+                return Unusable(f"{said}: {derive_number(name)}")
         return _of_levels(name, kinds.tolist(), counts, rule=rule)
     except ValidationError as error:
         raise TableError(
@@ -363,5 +372,5 @@ def _refuse_text_among_numbers(name: str, kinds: NDArray[np.str_], counts: NDArr
         raise TableError(
             f"column {name!r} holds text among numbers: {counts[~numbers].sum()} values",
             remedy="Correct them, leave them empty where they are missing, or declare the column in a schema file. "
-            f"Members read 186,572 and <0.5 by --derive '{name} = number({name}, thousands=comma, below=half)'.",
+            f"Members read 186,572 and <0.5 by {derive_number(name)}.",
         )

@@ -260,10 +260,15 @@ def _number_text(numbers: Cells) -> Cells:
     return pc.coalesce(integers, others)
 
 
+def derive_number(name: str) -> str:
+    """The option by which a member makes numbers of a column that holds 186,572 or <0.5."""
+    return f"--derive '{name} = number({name}, thousands=comma, below=half)'"
+
+
 def not_numbers(name: str, count: int) -> DataError:
     """The refusal of a column of numbers in which so many cells hold none."""
     return DataError(
         f"column {name}: {counted(count, 'value is no number', 'values are not numbers')}",
         remedy="Correct them, give decimal commas by --decimal , and numbers like 186,572 or <0.5 by "
-        f"--derive '{name} = number({name}, thousands=comma, below=half)'; or make the attribute categorical.",
+        f"{derive_number(name)}; or make the attribute categorical.",
     )
