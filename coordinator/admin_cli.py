@@ -31,6 +31,13 @@ from commingle.shared.runtime.settings import ServeCommand, Tracing, resolve, tr
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _FEWEST = 2
+_expiry_option = click.option(
+    "--expires-hours",
+    default=72.0,
+    show_default=True,
+    type=click.FloatRange(0, 8760, min_open=True),
+    help="Hours until the invite expires.",
+)
 
 
 def _name(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -43,9 +50,7 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.command(epilog=examples("init --home hub", "init --home hub --database-url-file /run/secrets/database-url"))
 @home_option
 @click.option("--name", default="coordinator", show_default=True, help="Display name.")
-@click.option(
-    "--database-url", help="postgresql://USER:PASSWORD@HOST/DATABASE; SQLite in the home directory if absent."
-)
+@click.option("--database-url", help="postgresql://USER:PASSWORD@HOST/DATABASE.  [SQLite in HOME]")
 @click.option(
     "--database-url-file",
     type=NEW_FILE,
@@ -54,7 +59,7 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option(
     "--blob-directory",
     type=A_FOLDER,
-    help="Where blocks and published files are kept; replicas share it. HOME/blobs if absent.",
+    help="The folder for blocks and published files, which replicas share.  [HOME/blobs]",
 )
 @click.option("--blob-bucket", metavar="s3://BUCKET/PREFIX", help="S3-compatible storage in place of a directory.")
 @changes(home=str, name=str, fingerprint=str)
@@ -95,9 +100,13 @@ def _members(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> t
 )
 @home_option
 @click.option("--name", default="coordinator", show_default=True, help="Display name.")
-@click.option("--url", required=True, help="Where members will reach it. `serve` listens on its port, if it names one.")
-@click.option("--database-url-file", type=NEW_FILE, help="As of init.")
-@click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
+@click.option(
+    "--url",
+    required=True,
+    help="The URL at which members reach the coordinator. If it names a port, `serve` listens there.",
+)
+@click.option("--database-url-file", type=NEW_FILE, help="A file that holds the database URL; read at every start.")
+@_expiry_option
 @click.argument("members", nargs=-1, required=True, callback=_members)
 @changes(home=str, name=str, fingerprint=str, invitations=dict[str, str])
 def new_consortium(
@@ -174,7 +183,7 @@ def serve(
 @click.command(epilog=examples("invite --home hub --party clinic-a"))
 @home_option
 @click.option("--party", required=True, callback=_name, help="The name the member will have.")
-@click.option("--expires-hours", default=72.0, show_default=True, type=click.FloatRange(0, 8760, min_open=True))
+@_expiry_option
 @changes(party=str, invite=str, expires=datetime)
 def invite(*, home: Path, party: str, expires_hours: float) -> None:
     """Issue a one-time invite for one member; hand it over confidentially."""
@@ -210,14 +219,16 @@ def token() -> None:
 
 @token.command("create", epilog=examples("token create --home hub --name learner --scope read --expires-days 90"))
 @home_option
-@click.option("--name", required=True, callback=_name, help="What it is for.")
+@click.option("--name", required=True, callback=_name, help="What the token is for.")
 @click.option(
     "--scope",
     type=click.Choice(get_args(CoordinatorScope)),
     required=True,
-    help="read: everything that can be read; operate: that, and proposing signed specs.",
+    help="read: everything that can be read. operate: also propose signed specs.",
 )
-@click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
+@click.option(
+    "--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Days until the token expires.  [never]"
+)
 @changes(name=str, scope=CoordinatorScope, token=str)
 def create(*, home: Path, name: str, scope: CoordinatorScope, expires_days: float | None) -> None:
     """Make a token. It is shown once; only its digest is kept."""
@@ -247,7 +258,7 @@ def list_tokens(*, home: Path) -> None:
 
 @token.command("revoke", epilog=examples("token revoke --home hub --name learner"))
 @home_option
-@click.option("--name", required=True, callback=_name)
+@click.option("--name", required=True, callback=_name, help="The name of the token.")
 @changes(name=str)
 def revoke_one(*, home: Path, name: str) -> None:
     """Revoke a token."""

@@ -64,7 +64,7 @@ class Proposed(ReleaseDetails):
 @click.argument("study", type=NEW_FILE)
 @_asked
 @attach_option
-@click.option("--wait", is_flag=True, help="Wait until the release is published or over.")
+@click.option("--wait", is_flag=True, help="Wait until the release is published or ended.")
 @changes(Proposed)
 def propose(*, study: Path, files: tuple[Path, ...], wait: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """Propose the release that STUDY, a JSON file, describes."""
@@ -96,7 +96,7 @@ def propose(*, study: Path, files: tuple[Path, ...], wait: bool, **where: Any) -
 @click.argument("release", required=False)
 @_asked
 @click.option("--state", type=click.Choice([str(state) for state in State]), help="Only releases in this state.")
-@click.option("--all", "whole", is_flag=True, help=f"All of them, as --json has; without it the newest {_SHOWN}.")
+@click.option("--all", "whole", is_flag=True, help=f"Show all releases, as --json does.  [the newest {_SHOWN}]")
 @reads(ReleaseDetails, items=list[ReleaseSummary])
 def releases(*, release: str | None, state: str | None, whole: bool, **where: Any) -> None:  # noqa: ANN401 - click
     """List releases, the newest first.

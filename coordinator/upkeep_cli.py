@@ -270,7 +270,7 @@ def verify_file(*, file: Path, key: str | None) -> None:
 
 @click.command(epilog="Example: commingle coordinator doctor --home hub --coordinator https://hub.example.org")
 @home_option
-@click.option("--coordinator", "url", help="Where it should answer; left out, only the home is checked.")
+@click.option("--coordinator", "url", help="The URL to check as well.  [only the home is checked]")
 @ca_option
 @http_option
 @reads(healthy=bool, checks=list[Check])
@@ -342,7 +342,7 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
 @click.option(
     "--dump",
     type=A_FILE,
-    help="A dump of PostgreSQL, made just before: pg_dump --format=custom.",
+    help="A PostgreSQL dump that you made just before, by pg_dump --format=custom.",
 )
 @changes(file=str, files=int)
 def backup(*, file: Path, home: Path, dump: Path | None) -> None:

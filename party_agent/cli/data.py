@@ -37,7 +37,7 @@ id_rule_option = click.option(
     "id_rules",
     type=OpenChoice(RULE_NAMES, is_id_rule),
     multiple=True,
-    help="How ids are written, as the study's id_rules; one for each --subject-id.  [exact/1]",
+    help="How ids are written, one rule for each --subject-id. A study's id_rules say the same.  [exact/1]",
 )
 people_options = together(
     click.option(
@@ -45,19 +45,23 @@ people_options = together(
         "derived",
         metavar="'NAME = FUNCTION(COLUMN, ...)'",
         multiple=True,
-        help="A column that the agent makes of others of the same row. Repeatable: 'age = age_at(born, 2026-01-01)', "
+        help="A column that the agent computes from others of the same row. Repeatable: 'age = age_at(born, "
+        "2026-01-01)', "
         "'stay = days_between(admitted, discharged)', 'log_crp = log(crp)', 'r = ratio(waist, hip)', "
         "'fee = number(fee, thousands=comma, below=half)', "
         "'sex = recode(gender, m=male, f=female)'.",
     ),
     click.option(
-        "--listed", is_flag=True, help="All members hold the same list of people.  [who is in it is private: keyed]"
+        "--listed",
+        is_flag=True,
+        help="All members hold the same people, and who they are is public.  [keyed: who they are is protected]",
     ),
     click.option(
         "--people",
         default="everybody",
         show_default=True,
-        help="What group its people are of; nobody is in two. Caps add up what all data sets of a group lose.",
+        help="The group of people that the table is about. Nobody is in two groups. A budget's cap holds for all "
+        "data sets of a group together.",
     ),
 )
 
@@ -76,11 +80,11 @@ def datasets() -> None:
 @click.argument("name")
 @click.option(
     "--source",
-    help="A CSV, Parquet or Excel file; or a directory or s3://bucket/prefix of Parquet files, one table's partitions.",
+    help="A CSV, Parquet or Excel file; or a directory or s3://bucket/prefix with a table's Parquet partitions.",
 )
 @click.option("--pushed", is_flag=True, help="The member's own systems push its rows to the agent.")
 @click.option("--database-url", help="An SQLAlchemy URL, with --query.")
-@click.option("--database-url-file", type=A_FILE)
+@click.option("--database-url-file", type=A_FILE, help="A file that holds the database URL.")
 @click.option(
     "--query",
     "queries",
@@ -91,19 +95,19 @@ def datasets() -> None:
     "--each-row-by-itself",
     "promised",
     is_flag=True,
-    help="With --query: you promise that each row of its result is of one person's records alone.",
+    help="With --query: you promise that each row of the result depends on one person's records alone.",
 )
 @click.option(
     "--subject-id",
     metavar="COLUMN",
     multiple=True,
     required=True,
-    help="The column that says who a row is about. Repeatable, where several do so together.",
+    help="The column that identifies the person. Repeatable, if several columns together do.",
 )
 @id_rule_option
 @click.option("--schema", type=NEW_FILE, required=True, help="A JSON array of attributes.")
 @people_options
-@click.option("--replace", is_flag=True, help="Declare it anew.")
+@click.option("--replace", is_flag=True, help="Replace the data set of this name.")
 @csv_options
 @changes(DatasetView)
 def add_dataset(
@@ -211,15 +215,20 @@ def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
 )
 @click.option("--source", type=A_FILE, required=True, help="The table. Only the names of its columns are read.")
 @click.option(
-    "--subject-id", metavar="COLUMN", multiple=True, required=True, help="What identifies people. Repeatable."
+    "--subject-id",
+    metavar="COLUMN",
+    multiple=True,
+    required=True,
+    help="The column that identifies the person. Repeatable.",
 )
 @click.option(
     "--ranges",
     "table",
     type=A_FILE,
-    help="Your public knowledge: a CSV with name,unit,lower,upper,levels (levels separated by |). It goes first.",
+    help="Your public knowledge: a CSV with name,unit,lower,upper,levels (levels separated by |). It overrides "
+    "what the agent knows.",
 )
-@click.option("--unit", "units", metavar="COLUMN=UNIT", multiple=True, help="What a column is measured in. Repeatable.")
+@click.option("--unit", "units", metavar="COLUMN=UNIT", multiple=True, help="The unit of a column. Repeatable.")
 @click.option("--out", type=NEW_FILE, required=True, help="The schema file to write.")
 @csv_options
 @changes(out=str, attributes=list[Attribute], unknown=list[str])
@@ -302,7 +311,7 @@ def list_datasets(*, home: Home) -> None:
     type=click.FloatRange(0, min_open=True),
     help="Norm of a whitened row above which it is clipped, in standard deviations.  [sqrt(d)]",
 )
-@click.option("--out", type=NEW_FILE, required=True, help="For the study file.")
+@click.option("--out", type=NEW_FILE, required=True, help="The file to write, for the study.")
 @csv_options
 @changes(
     out=str,

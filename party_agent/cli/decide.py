@@ -63,7 +63,7 @@ _deciding = together(
     home_option,
     click.argument("release"),
     click.option("--by", metavar="NAME", help="Who decides.  [the user logged in, or whose token it is]"),
-    click.option("--why", metavar="TEXT", default="", help="Why, in your words. A rejection sends them."),
+    click.option("--why", metavar="TEXT", default="", help="Your reason. A rejection sends it to the members."),
     click.option(
         "--token-file",
         type=NEW_FILE,
@@ -129,7 +129,7 @@ def reject(**given: Any) -> None:  # noqa: ANN401 - click
 @click.option(
     "--replacement",
     is_flag=True,
-    help="Show the second figure of keyed data sets as well: what is lost if a person who stays has other values.",
+    help="For keyed data sets: also show the privacy loss when a person's values change and the person stays.",
 )
 @reads(LedgerView)
 def ledger(*, home: Home, replacement: bool) -> None:

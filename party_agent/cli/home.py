@@ -49,9 +49,19 @@ from commingle.shared.runtime.tls import ca_option, http_option
 _LONGEST_INVITE = 1000
 BUDGET = ("population", "epsilon_cap", "delta_cap")
 budget_options = together(
-    click.option("--population", default="default", show_default=True, help="Whose data the budget is for."),
-    click.option("--epsilon-cap", type=float, default=10.0, show_default=True, help="The most it may ever lose."),
-    click.option("--delta-cap", type=float, default=1e-5, show_default=True),
+    click.option(
+        "--population", default="default", show_default=True, help="The people whose privacy the budget limits."
+    ),
+    click.option(
+        "--epsilon-cap",
+        type=float,
+        default=10.0,
+        show_default=True,
+        help="The largest epsilon that all releases together may spend.",
+    ),
+    click.option(
+        "--delta-cap", type=float, default=1e-5, show_default=True, help="The largest delta that all may spend."
+    ),
 )
 
 
@@ -65,17 +75,20 @@ def new_settings(name: str, **budget: Any) -> PartySettings:  # noqa: ANN401 - c
 
 @click.command(epilog="Example: commingle party init --home ./ward --name ward --epsilon-cap 6")
 @home_option
-@click.option("--name", required=True, help="Lower-case name, as the consortium will know it.")
+@click.option("--name", required=True, help="The member's name in the consortium, in lower case.")
 @budget_options
 @click.option(
     "--linkage-key",
     type=A_FILE,
-    help="The consortium's linkage key, made by the first member; left out, this member makes it.",
+    help="A file with the consortium's linkage key.  [a new key, which this member makes]",
 )
 @click.option(
-    "--no-linkage-key", "receives", is_flag=True, help="A fellow member will send it: commingle party linkage send."
+    "--no-linkage-key",
+    "receives",
+    is_flag=True,
+    help="Another member will send the linkage key, by `commingle party linkage send`.",
 )
-@click.option("--policy", "policy_file", type=A_FILE)
+@click.option("--policy", "policy_file", type=A_FILE, help="The policy.json to start with.  [the default policy]")
 @changes(home=str, name=str, fingerprint=str)
 def init(
     *,
@@ -113,11 +126,13 @@ def init(
 )
 @home_option
 @click.option("--coordinator", "url", required=True, help="The coordinator's URL.")
-@click.option("--invite", help="The one-time invite its operator sent.")
+@click.option("--invite", help="The one-time invite that the coordinator operator sent.")
 @click.option(
-    "--invite-file", type=click.File(errors="replace"), help="The same from a file, or from standard input: -"
+    "--invite-file", type=click.File(errors="replace"), help="A file with the invite, or - for standard input."
 )
-@click.option("--consortium", metavar="NAME", help="What to call it here, if not as its coordinator calls itself.")
+@click.option(
+    "--consortium", metavar="NAME", help="The name of the consortium at this member.  [the coordinator's name]"
+)
 @ca_option
 @http_option
 @changes(consortium=str, coordinator=str, fingerprint=str)
@@ -146,8 +161,8 @@ def enrol(
 
 @click.command(epilog="Example: commingle party leave --home ./ward --consortium trial")
 @home_option
-@click.option("--consortium", metavar="NAME", required=True)
-@click.option("--unannounced", is_flag=True, help="Do not tell its coordinator, which is gone or not trusted.")
+@click.option("--consortium", metavar="NAME", required=True, help="The consortium to leave.")
+@click.option("--unannounced", is_flag=True, help="Do not tell the coordinator, because it is gone or not trusted.")
 @changes(left=str, announced=bool)
 def leave(*, home: Home, consortium: str, unannounced: bool) -> None:
     """Leave a consortium, with the agent stopped.
@@ -178,7 +193,7 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 )
 @home_option
 @click.argument("pins", metavar="MEMBER=FINGERPRINT...", nargs=-1, required=True, callback=_pins)
-@click.option("--replace", is_flag=True, help="Where another key is pinned: it has changed, as its holder says.")
+@click.option("--replace", is_flag=True, help="Replace a pinned key, after its holder has told you that it changed.")
 @consortium_option
 @changes(pinned=dict[str, str])
 def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | None) -> None:
@@ -189,7 +204,9 @@ def pin(*, home: Home, pins: dict[str, str], replace: bool, consortium: str | No
 
 @click.command("rotate-key", epilog="Example: commingle party rotate-key --home ./ward")
 @home_option
-@click.option("--abandon-open", is_flag=True, help="Also if approved releases are open; what they cost stays spent.")
+@click.option(
+    "--abandon-open", is_flag=True, help="Rotate although approved releases are open. Their cost stays spent."
+)
 @changes(name=str, fingerprint=str)
 def rotate_key(*, home: Home, abandon_open: bool) -> None:
     """Replace this member's signing and sealing key, with the agent stopped. Repeat it if it was interrupted."""
@@ -261,7 +278,7 @@ def remove(*, home: Home) -> None:
 
 
 _FOR_EVERYONE = 0o644
-_name_option = click.option("--name", required=True, help="What it is for.")
+_name_option = click.option("--name", required=True, help="What the token is for.")
 
 
 @click.group(cls=LazyGroup)
@@ -361,8 +378,8 @@ def send(*, home: Home, consortium: str | None) -> None:
 
 @linkage.command("receive", epilog="Example: commingle party linkage receive --home ./ward")
 @home_option
-@click.option("--from", "sender", metavar="MEMBER", help="Accept only this member's.")
-@click.option("--replace", is_flag=True, help="Overwrite another linkage key that is here already.")
+@click.option("--from", "sender", metavar="MEMBER", help="Accept only a key from this member.")
+@click.option("--replace", is_flag=True, help="Overwrite the linkage key of this home.")
 @consortium_option
 @changes(check=str, sender=str)
 def receive(*, home: Home, sender: str | None, replace: bool, consortium: str | None) -> None:
@@ -408,7 +425,9 @@ def token() -> None:
     required=True,
     help=f"{'; '.join(f'{scope}: {words}' for scope, words in SCOPE_WORDS.items())}. Repeatable.",
 )
-@click.option("--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Never, if absent.")
+@click.option(
+    "--expires-days", type=click.FloatRange(0, 3650, min_open=True), help="Days until the token expires.  [never]"
+)
 @person_option
 @changes(name=str, scopes=list[AgentScope], person=str, token=str)
 def create(*, home: Home, name: str, scopes: tuple[AgentScope, ...], expires_days: float | None, person: str) -> None:

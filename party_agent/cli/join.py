@@ -52,13 +52,18 @@ def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation
 @home_option
 @budget_options
 @click.option("--source", type=NEW_FILE, help="A CSV or Parquet file to register.")
-@click.option("--subject-id", metavar="COLUMN", multiple=True, help="Its column that says who a row is about.")
+@click.option(
+    "--subject-id",
+    metavar="COLUMN",
+    multiple=True,
+    help="The column that identifies the person. Repeatable, if several columns together do.",
+)
 @id_rule_option
-@click.option("--schema", type=NEW_FILE, help="Its attributes, a JSON array.")
+@click.option("--schema", type=NEW_FILE, help="A JSON array of attributes.")
 @people_options
-@click.option("--dataset", default="main", show_default=True, help="What the data set is called.")
+@click.option("--dataset", default="main", show_default=True, help="The name of the data set.")
 @click.option("--wait-minutes", default=60.0, show_default=True, help="How long to wait for the other members.")
-@click.option("--serve", "serves", is_flag=True, help="Run the agent then, until told to stop.")
+@click.option("--serve", "serves", is_flag=True, help="Then run the agent until you stop it.")
 @csv_options
 @ca_option
 @http_option

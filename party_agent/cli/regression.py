@@ -38,7 +38,7 @@ from commingle.shared.runtime.files import write_durably
 
 _METHODS = ["auto", *get_args(RegressionMethod)]
 _FOR_EVERYONE = 0o644
-_out = click.option("--out", type=NEW_FILE, help="Write the signed document here, to hand on.")
+_out = click.option("--out", type=NEW_FILE, help="Write the signed document to this file.")
 
 
 @click.command(
@@ -53,22 +53,28 @@ _out = click.option("--out", type=NEW_FILE, help="Write the signed document here
 @home_option
 @click.option("--dataset", required=True, help="A registered data set.")
 @click.option("--target", required=True, help="The attribute to explain: numeric or binary.")
-@click.option("--features", multiple=True, metavar="A,B", help="By which; may be repeated. All others by default.")
+@click.option(
+    "--features", multiple=True, metavar="A,B", help="The attributes that explain the target. Repeatable.  [all others]"
+)
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Method, noise and scaling of a paper.")
-@click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True)
-@click.option("--calibration", type=click.Choice(get_args(CalibrationName)), help="By default the method's own.")
-@click.option("--epsilon", type=float, required=True, help="What it may cost, in the data set's unit.")
-@click.option("--delta", type=float, default=1e-6, show_default=True)
+@click.option("--method", type=click.Choice(_METHODS), default="auto", show_default=True, help="The estimator.")
+@click.option(
+    "--calibration",
+    type=click.Choice(get_args(CalibrationName)),
+    help="How noise follows from the budget.  [the method's own]",
+)
+@click.option("--epsilon", type=float, required=True, help="The epsilon to spend, for the data set's unit.")
+@click.option("--delta", type=float, default=1e-6, show_default=True, help="The delta to spend.")
 @click.option(
     "--n",
     type=click.IntRange(min=1),
-    help="For a keyed data set: about how many people there are, a round public figure.",
+    help="For a keyed data set: a round public figure of how many people it holds.",
 )
 @click.option(
     "--bounds",
     multiple=True,
     metavar="NAME=LOWER:UPPER",
-    help="Clip a numeric attribute to these, within those it is registered with; may be repeated.",
+    help="Clip a numeric attribute to bounds within its registered ones. Repeatable.",
 )
 @click.option(
     "--mapping",
@@ -79,14 +85,16 @@ _out = click.option("--out", type=NEW_FILE, help="Write the signed document here
 )
 @click.option("--intercept/--no-intercept", default=True, show_default=True, help="Fit an intercept.")
 @click.option("--row-norm", type=float, help="Scale encoded features down to this Euclidean norm.")
-@click.option("--label-bound", type=float, default=1.0, show_default=True, help="Cut the encoded target to this.")
+@click.option(
+    "--label-bound", type=float, default=1.0, show_default=True, help="Clip the encoded target to this bound."
+)
 @click.option(
     "--public",
     type=A_FILE,
     help="PUBLIC rows with the same columns, CSV or Parquet. Their second moments are published as they are.",
 )
 @csv_options
-@click.option("--yes", is_flag=True, help="Spend without asking where the forecast is poor.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if the forecast is poor.")
 @_out
 @changes(RegressionView)
 def regress(
@@ -147,7 +155,7 @@ def regress(
 )
 @home_option
 @click.argument("regression", required=False)
-@click.option("--finish", is_flag=True, help="Go on with one that was interrupted; it costs nothing more.")
+@click.option("--finish", is_flag=True, help="Finish an interrupted regression. It costs nothing more.")
 @_out
 @reads(RegressionView, unless=("--finish", "--out"), items=tuple[RegressionLine, ...])
 def regressions(*, home: Home, regression: str | None, finish: bool, out: Path | None) -> None:

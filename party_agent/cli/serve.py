@@ -37,7 +37,13 @@ _SELF_SIGNED = (
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --port: the address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Also serve HTTPS, to tokens only.  [HOME/agent.sock only]")
 @tls_options
-@click.option("--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning"]))
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning"]),
+    help="The least severe messages to log.",
+)
 @traces_option
 @changes(socket=str, url=NotRequired[str])
 def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log_level: str, trace: Tracing) -> None:

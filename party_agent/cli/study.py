@@ -73,13 +73,13 @@ def study() -> None:
     "members",
     metavar="NAME[/DATASET]=SCHEMA",
     multiple=True,
-    help="A member and its public schema, the file it registered its data set with. Repeatable.  [DATASET: main]",
+    help="A member and its public schema: the file that it registered its data set with. Repeatable.  [DATASET: main]",
 )
-@click.option("--title", help="What the study is called.")
+@click.option("--title", help="The title of the study.")
 @click.option("--n", type=click.IntRange(2, 10**12), help="About how many people each member holds.")
-@click.option("--target", metavar="COLUMN", help="The target: what is to be explained.")
-@click.option("--features", metavar="COLUMN,…", help="By which.  [all others]")
-@click.option("--columns", metavar="COLUMN,…", help="Ask for these alone: fewer columns, less noise.  [all]")
+@click.option("--target", metavar="COLUMN", help="The column to explain.")
+@click.option("--features", metavar="COLUMN,…", help="The columns that explain the target.  [all others]")
+@click.option("--columns", metavar="COLUMN,…", help="Release only these columns: fewer columns have less noise.  [all]")
 @click.option(
     "--cut",
     "cuts",
@@ -106,37 +106,39 @@ def study() -> None:
     "chosen",
     metavar="COLUMN=LEVELS",
     multiple=True,
-    help="Only people count who have one of these levels, sex=female, or a number from one value to below another, "
+    help="Count only people who have one of these levels, sex=female, or a number from one value to below another, "
     "age=18..65, at each member that has the column. Repeatable; a person is in all of them.",
 )
-@click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="What each member spends.")
+@click.option("--epsilon", type=float, default=EPSILON, show_default=True, help="The epsilon that each member spends.")
 @click.option(
     "--one-stage",
     is_flag=True,
-    help="Cut no rows: counts, means, tables and odds ratios are unbiased though numbers have no cuts.",
+    help="Clip no rows. Counts, means, tables and odds ratios stay unbiased, even if numbers have no cuts.",
 )
 @click.option(
     "--mechanism",
     type=click.Choice(list(MECHANISMS)),
-    help=f"What protects people; `commingle plan` compares them.  [{RECOMMENDED_MECHANISM}]",
+    help=f"How people are protected. `commingle plan` compares the mechanisms.  [{RECOMMENDED_MECHANISM}]",
 )
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
     help="Mechanism, noise, kind of data set and scaling of a paper.",
 )
-@click.option("--purpose", metavar="TEXT", help="The question, and what the answer is for: members read it and decide.")
-@click.option("--requester", metavar="TEXT", help="Who asks, by name and institution.")
-@click.option("--listed", is_flag=True, help="All members hold the same people, and the list is no secret.")
+@click.option(
+    "--purpose", metavar="TEXT", help="The question, and what the answer is for. Members read it before they decide."
+)
+@click.option("--requester", metavar="TEXT", help="The name and institution of the person who asks.")
+@click.option("--listed", is_flag=True, help="All members hold the same people, and who they are is public.")
 @click.option(
     "--id-rule",
     "id_rules",
     type=OpenChoice(RULE_NAMES, is_id_rule),
     multiple=True,
-    help="How ids are written, as all members registered them.  [exact/1]",
+    help="How all members write ids, as registered.  [exact/1]",
 )
 @click.option("--out", type=NEW_FILE, default=Path("study.json"), show_default=True, help="The file to write.")
-@click.option("--replace", "anew", is_flag=True, help="Write over a file that is there.")
+@click.option("--replace", "anew", is_flag=True, help="Overwrite an existing file.")
 @changes(out=str, study=Study, outlook=list[str])
 def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, **options: Any) -> None:  # noqa: ANN401 - click
     """Write a study with sensible defaults; in a terminal, ask for what is not given.
@@ -178,12 +180,12 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     "policies",
     metavar="NAME=FILE",
     multiple=True,
-    help="The policy.json of a member that has shown it. Repeatable.  [the default policy]",
+    help="A member's policy.json, if the member has shown it to you. Repeatable.  [the default policy]",
 )
 @click.option(
     "--home",
     type=A_FOLDER,
-    help="Ask the agent of this home what it would answer: its policy, pins, data and budget.",
+    help="Ask the agent of this home, which knows its policy, pins, data and budget.",
 )
 @consortium_option
 @reads(answers=list[dict[str, Any]], outlook=list[str], own=ProposalView | None)

@@ -57,7 +57,7 @@ person_option = click.option(
     metavar="NAME",
     default="",
     callback=_shown,
-    help="The person it is for; every decision made with it is this person's.",
+    help="The person who uses it. Every decision made with it counts as this person's.",
 )
 
 

@@ -58,7 +58,7 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> Mapp
 coordinator_key_option = click.option(
     "--coordinator-key",
     metavar="FINGERPRINT",
-    help="Fingerprint of the coordinator's key (64 hex digits), known from elsewhere.",
+    help="Fingerprint of the coordinator's key (64 hex digits), which you got by another channel.",
 )
 member_option = click.option(
     "--member",
@@ -66,7 +66,8 @@ member_option = click.option(
     multiple=True,
     metavar="NAME=FINGERPRINT",
     callback=_pins,
-    help="A member's key, known from elsewhere; may be repeated. The release is refused if it names another.",
+    help="Fingerprint of a member's key, which you got by another channel. A release that names another is "
+    "refused. Repeatable.",
 )
 
 

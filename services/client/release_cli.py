@@ -67,8 +67,7 @@ release_options = gathered(
     click.option(
         "--release",
         metavar="ID",
-        help="Which release, when fetching from a coordinator: its id, or the first 8 letters of it or more.  "
-        "[the only one]",
+        help="With a coordinator's URL: the release's id, or its first 8 letters or more.   [the only one]",
     ),
     click.option("--save", type=A_PATH, metavar="DIR", help="Also write the verified release there."),
     access_options,
@@ -145,15 +144,19 @@ def _signed(said: str, release: Release) -> str:
 
 
 _format_option = click.option(
-    "--format", "written", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="What to write."
+    "--format", "written", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="Output format."
 )
 _plot_option = click.option(
     "--plot",
     type=NEW_FILE,
-    help="Also draw it: a file that ends in .png, .svg or .pdf.",
+    help="Also draw a picture into a .png, .svg or .pdf file.",
 )
 _confidence_option = click.option(
-    "--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
+    "--confidence",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="The level of intervals.",
 )
 
 
@@ -264,7 +267,7 @@ Examples:
 @click.argument("outcome")
 @click.option("--by", metavar="NAME", help="An attribute with levels: compare the curves of its groups.")
 @click.option(
-    "--ratios", multiple=True, metavar="A,B", help="In place of curves: hazard ratios of these attributes' levels."
+    "--ratios", multiple=True, metavar="A,B", help="Show hazard ratios of these attributes' levels instead of curves."
 )
 @click.option("--event", metavar="LEVEL", help="With --ratios, one event of several.  [any but the first level]")
 @_shown
@@ -304,7 +307,7 @@ Examples:
 @release_options
 @click.option("--target", required=True, metavar="NAME", help="The attribute to explain: numeric or binary.")
 @click.option(
-    "--features", multiple=True, metavar="A,B", help="Attributes to explain it by; may be repeated. All by default."
+    "--features", multiple=True, metavar="A,B", help="The attributes that explain the target. Repeatable.  [all others]"
 )
 @click.option(
     "--family",
@@ -312,11 +315,13 @@ Examples:
     help="Fit odds ratios of one level (binomial) or of ordered levels (ordinal), or rate ratios of a count (poisson). "
     "--target NAME[LEVEL] names the event.",
 )
-@click.option("--offset", metavar="NAME", help="With --family poisson, a number such as years: rates per unit of it.")
+@click.option(
+    "--offset", metavar="NAME", help="With --family poisson: the number, such as years, that rates are per unit of."
+)
 @click.option(
     "--estimator",
     type=click.Choice(list(ESTIMATORS)),
-    help=f"By default the one to understand, with standard errors; {TO_PREDICT} is the one to predict.",
+    help=f"The default gives standard errors and serves to understand; {TO_PREDICT} serves to predict.",
 )
 @click.option("--no-intercept", is_flag=True, help="Fit through the origin, in original units.")
 @_confidence_option
@@ -326,7 +331,9 @@ Examples:
     help="Intervals for the same fit on the private table, or for the population it was drawn from.  "
     "[table; with --family population]",
 )
-@click.option("--curve", metavar="NAME", help="Show what this number does to the target, with all terms that it is in.")
+@click.option(
+    "--curve", metavar="NAME", help="Show how the target changes with this number, over all terms that contain it."
+)
 @_plot_option
 @reads(partial(answer_of, Fit | GeneralisedFit | Curve, **_OF_ONE), unless=_UNLESS)
 def fit(
@@ -379,9 +386,12 @@ Examples:
 )
 @release_options
 @click.argument("attributes", nargs=-1)
-@click.option("--to", type=A_FOLDER, required=True, metavar="FOLDER", help="Where files go.")
+@click.option("--to", type=A_FOLDER, required=True, metavar="FOLDER", help="The folder to write the files to.")
 @click.option(
-    "--rows", type=click.IntRange(1, MOST), metavar="N", help="Also N synthetic rows, as `commingle synthesize` draws."
+    "--rows",
+    type=click.IntRange(1, MOST),
+    metavar="N",
+    help="Also write N synthetic rows, like `commingle synthesize`.",
 )
 @changes(partial(answer_of, Export, **_WRITTEN))
 def export(*, found: Release, attributes: tuple[str, ...], to: Path, rows: int | None) -> None:
@@ -413,13 +423,13 @@ Examples:
 )
 @release_options
 @click.argument("attributes", nargs=-1)
-@click.option("--rows", type=click.IntRange(1, MOST), required=True, metavar="N", help="How many rows.")
+@click.option("--rows", type=click.IntRange(1, MOST), required=True, metavar="N", help="The number of rows.")
 @click.option(
     "--out",
     type=NEW_FILE,
     required=True,
     metavar="FILE",
-    help="FILE.csv or FILE.parquet; FILE.dictionary.json and FILE.report.txt lie beside it.",
+    help="FILE.csv or FILE.parquet. FILE.dictionary.json and FILE.report.txt are written beside it.",
 )
 @click.option(
     "--seed",

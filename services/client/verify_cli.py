@@ -80,7 +80,7 @@ Examples:
 @click.option(
     "--replacement",
     is_flag=True,
-    help="For keyed data sets: also show what a person loses who stays and has other values.",
+    help="For keyed data sets: also show the privacy loss when a person's values change and the person stays.",
 )
 @reads(
     {
@@ -324,7 +324,7 @@ Examples:
     "--cache",
     type=A_PATH,
     metavar="DIR",
-    help="Keep the log here, and refuse one that does not continue the one kept.",
+    help="Keep the log in this folder, and refuse a log that does not continue it.",
 )
 @click.option("--out", type=NEW_FILE, help="Also write the signed log, for `commingle verify`.")
 @reads(

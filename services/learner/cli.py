@@ -50,13 +50,13 @@ Example:
     type=NEW_FILE,
     help='A JSON file that says options: {"serve": {"port": 8200}}.',
 )
-@click.option("--coordinator", required=True, metavar="URL", help="Where releases come from.")
+@click.option("--coordinator", required=True, metavar="URL", help="The coordinator that publishes the releases.")
 @access_options
-@click.option("--cache", type=A_PATH, metavar="DIR", help="Keep verified releases on disk.")
+@click.option("--cache", type=A_PATH, metavar="DIR", help="Keep verified releases in this folder.")
 @tls_options
 @trusted_proxies_option
 @traces_option
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8200, show_default=True, help="0 takes any free port.")
 def serve(
     *,

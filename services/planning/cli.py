@@ -66,26 +66,26 @@ Examples:
 """
 )
 @click.argument("study", required=False, type=NEW_FILE)
-@click.option("--table", type=A_PATH, help="A public CSV or Parquet table like the private one.")
+@click.option("--table", type=A_PATH, help="A public CSV or Parquet table that resembles the private one.")
 @click.option(
     "--data",
     "tables",
     multiple=True,
     type=NEW_FILE,
-    help="A member's own table, for n alone: its rows are counted, and two digits are taken. Repeatable.",
+    help="A member's own table, to count its rows for n, rounded to two digits. Repeatable.",
 )
 @click.option("--target", metavar="NAME", help="The target.  [the study's; else the middle one of all]")
 @click.option(
     "--r-squared",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help=f"What the features explain of the target.  [{R_SQUARED}; with a table: as there]",
+    help=f"The share of the target's variance that the features explain.  [{R_SQUARED}, or the table's]",
 )
 @click.option(
     "--odds-ratio",
     type=click.FloatRange(0, min_open=True),
     default=1.5,
     show_default=True,
-    help="That a table is to show.",
+    help="The odds ratio that a table shall show.",
 )
 @click.option(
     "--share",
@@ -93,25 +93,30 @@ Examples:
     multiple=True,
     metavar="NAME[LEVEL]=SHARE",
     callback=_shares,
-    help="How many people have a level; may be repeated.  [all levels alike; with a table: as there]",
+    help="The share of people with a level. Repeatable.  [equal shares, or the table's]",
 )
-@click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="Instead of the study's.")
+@click.option("--mechanism", type=click.Choice(list(MECHANISMS)), help="The mechanism, instead of the study's.")
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, kind of data set and scaling of a paper."
 )
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
-    help="Whether all members hold the same people, or each its own.  [the study's; keyed where the mechanism can]",
+    help="listed: all members hold the same people. keyed: each holds its own.  [the study's, or keyed if the "
+    "mechanism can]",
 )
-@click.option("--n", type=click.IntRange(2, 10**12), help="People; instead of the study's.")
+@click.option("--n", type=click.IntRange(2, 10**12), help="The number of people, instead of the study's.")
 @click.option("--epsilon", type=float, help="Epsilon per member, instead of the study's.")
-@click.option("--delta", type=float, help="Instead of the study's.")
-@click.option("--k", type=click.IntRange(2, 1_000_000), help="Rows of the sketch; chosen without it.")
-@click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: how many.  [3]")
-@click.option("--columns", type=click.IntRange(2, MAX_COLUMNS - 1), help="Without a study: of all members.  [10]")
+@click.option("--delta", type=float, help="Delta per member, instead of the study's.")
+@click.option("--k", type=click.IntRange(2, 1_000_000), help="Rows of the sketch.  [chosen from public figures]")
+@click.option("--parties", type=click.IntRange(1, MAX_PARTIES), help="Without a study: the number of members.  [3]")
+@click.option(
+    "--columns",
+    type=click.IntRange(2, MAX_COLUMNS - 1),
+    help="Without a study: the number of columns of all members together.  [10]",
+)
 @click.option("--encodings", is_flag=True, help="With a table: compare numbers with their squares and with intervals.")
-@click.option("--out", type=A_FOLDER, help="Also write plan.json and plan.png there.")
+@click.option("--out", type=A_FOLDER, help="Also write plan.json and plan.png to this folder.")
 @csv_options
 @reads(Plan, list[dict[str, Any]], unless=("--out",))
 def plan(

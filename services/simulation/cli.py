@@ -24,15 +24,19 @@ Examples:
   commingle simulate --target charges --parties clinics.json --mechanism moments --mechanism rmgm --out clinics
 """
 )
-@click.option("--table", type=A_PATH, help="A CSV or Parquet file; a built-in cohort without it.")
-@click.option("--target", metavar="COLUMN", help="What is to be predicted: a numeric or two-valued column.")
-@click.option("--parties", metavar="N|FILE.json", help="How many members share the columns, or who holds which.  [3]")
+@click.option("--table", type=A_PATH, help="A CSV or Parquet file.  [a built-in cohort]")
+@click.option("--target", metavar="COLUMN", help="The column to predict: numeric or with two values.")
+@click.option(
+    "--parties",
+    metavar="N|FILE.json",
+    help="The number of members, or a file that says which member holds which column.  [3]",
+)
 @click.option(
     "--mechanism",
     "mechanisms",
     type=click.Choice(list(MECHANISMS)),
     multiple=True,
-    help="Repeatable: one release each.  [moments; for the built-in cohort rmgm beside it]",
+    help="The mechanism. Repeatable: one release each.  [moments; for the built-in cohort rmgm beside it]",
 )
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), help="Mechanism, noise, kind of data set and scaling of a paper."
@@ -44,57 +48,57 @@ Examples:
     multiple=True,
     help="Epsilon per member. Repeatable: one release each.  [1]",
 )
-@click.option("--delta", type=float, default=1e-5, show_default=True)
-@click.option("--k", type=int, help="Rows of the rmgm sketch; chosen from public figures without it.")
+@click.option("--delta", type=float, default=1e-5, show_default=True, help="Delta per member.")
+@click.option("--k", type=int, help="Rows of the rmgm sketch.  [chosen from public figures]")
 @click.option(
     "--projection",
     type=click.Choice(["dense", "sparse"]),
     default="dense",
     show_default=True,
-    help="What rmgm mixes rows with: signs of every row, or one for each.",
+    help="How rmgm mixes rows: each row into all k rows of the sketch, or into one.",
 )
-@click.option("--one-stage", is_flag=True, help="Spend nothing on sums of columns, by which rows would be scaled.")
+@click.option("--one-stage", is_flag=True, help="Spend no budget on column sums that scale the rows.")
 @click.option("--row-norm", type=float, metavar="C", help="Clip encoded rows to this norm at every member.")
 @click.option(
     "--subjects",
     type=click.Choice(["listed", "keyed"]),
-    help="Whether all members hold the same people, or each its own, and who they are is protected.  "
+    help="listed: all members hold the same people. keyed: each holds its own, and who they are is protected.   "
     "[keyed where the mechanism can, as in a study]",
 )
 @click.option(
     "--overlap",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
-    help="With keyed data sets: every member is given this share of its people, drawn by itself.  "
+    help="With keyed data sets: each member holds this share of the people, drawn at random.   "
     "[1; for the built-in cohort 0.8]",
 )
-@click.option("--features", metavar="A,B,C", help="The feature columns that take part.  [all]")
+@click.option("--features", metavar="A,B,C", help="The features.  [all other columns]")
 @click.option(
     "--subject-id",
     metavar="COLUMN",
     multiple=True,
-    help="What identifies people; rows are numbered without it. Repeatable, where several columns do so together.",
+    help="The column that identifies people. Repeatable, if several columns together do.  [the row's number]",
 )
 @click.option(
     "--id-rule",
     type=OpenChoice(RULE_NAMES, is_id_rule),
     multiple=True,
-    help="How ids are written at every member; one for each --subject-id.  [exact/1]",
+    help="How all members write ids, one rule for each --subject-id.  [exact/1]",
 )
 @click.option(
     "--common-subjects",
     is_flag=True,
-    help="Take a listed data set, and leave out people whom not all members hold; agents would not go on.",
+    help="With listed data sets: leave out people whom not all members hold. Without it, agents refuse.",
 )
 @click.option("--schema", type=A_PATH, help="Public bounds and levels, as JSON.")
 @click.option(
     "--missing",
     type=click.Choice(["midpoint", "indicator"]),
-    help="Without a schema: missing cells count as the midpoint, or are marked in a column of their own.  [midpoint]",
+    help="Without a schema: missing cells count as the midpoint, or get a column that marks them.  [midpoint]",
 )
 @csv_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the train/test split, never of noise.")
-@click.option("--out", type=A_FOLDER, required=True, help="Where results go.")
+@click.option("--out", type=A_FOLDER, required=True, help="The folder to write the results to.")
 @click.option("--keep", is_flag=True, help="Keep the members' and the coordinator's files and logs.")
 @changes(dict[str, Any])
 def simulate(*, out: Path, seed: int, keep: bool, **options: Any) -> None:  # noqa: ANN401 - click

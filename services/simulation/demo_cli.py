@@ -34,8 +34,12 @@ Examples:
   commingle demo --out demo
 """
 )
-@click.option("--no-browser", is_flag=True, help="Print the links, and open none.")
-@click.option("--out", type=A_FOLDER, help="Without a browser: everybody agrees. The release and a picture go here.")
+@click.option("--no-browser", is_flag=True, help="Print the links and do not open them.")
+@click.option(
+    "--out",
+    type=A_FOLDER,
+    help="Run without a browser: everybody agrees. Write the release and a picture to this folder.",
+)
 def demo(*, no_browser: bool, out: Path | None) -> None:
     """Run a whole consortium, in your browser or without one.
 

@@ -16,7 +16,7 @@ attach_option = click.option(
     "files",
     type=A_FILE,
     multiple=True,
-    help="A file that belongs to the study: its name and SHA-256 are proposed, the file is not. Repeatable.",
+    help="A file that belongs to the study. The proposal names it and its SHA-256, and does not hold it. Repeatable.",
 )
 
 

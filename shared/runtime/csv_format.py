@@ -73,17 +73,17 @@ def _said(
 csv_options = gathered(
     "csv_format",
     _said,
-    click.option("--encoding", type=click.Choice(get_args(Encoding)), help="How the text of a CSV is written."),
+    click.option("--encoding", type=click.Choice(get_args(Encoding)), help="The encoding of a CSV's text."),
     click.option(
         "--separator",
         type=click.Choice([_TAB if each == "\t" else each for each in get_args(Separator)]),
-        help="What stands between a CSV's columns.",
+        help="The separator of a CSV's columns.",
     ),
     click.option("--decimal", type=click.Choice(get_args(Decimal)), help="Decimal sign of a CSV's numbers."),
     click.option(
         "--lines-per-record",
         type=click.IntRange(1, MOST_LINES),
-        help="Most lines of a CSV's record, where cells in quotes hold line ends.  [1]",
+        help="The largest number of lines in a CSV's record, if quoted cells contain line ends.  [1]",
     ),
 )
 """How a CSV is written; the command is given `csv_format`, None where all are absent."""

@@ -148,7 +148,7 @@ def _secret(file: Path, name: str, where: str) -> str:
 token_option = click.option(
     "--token-file",
     type=NEW_FILE,
-    help="A file with a bearer token, for coordinators where reading is not public.",
+    help="A file with a bearer token, if the coordinator's releases are not public.",
 )
 
 trusted_proxies_option = click.option(
@@ -156,7 +156,7 @@ trusted_proxies_option = click.option(
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="A reverse proxy whose X-Forwarded-For says who asks. Repeat for more.",
+    help="The address of a reverse proxy whose X-Forwarded-For names the client. Repeatable.",
 )
 
 

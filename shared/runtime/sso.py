@@ -112,7 +112,7 @@ def _place(port: int, sso: bool, host: str, allow_http: bool, tls: ServerTls | N
 console_options = gathered(
     "place",
     _place,
-    click.option("--port", default=0, type=click.IntRange(0, 65535), help="Where to listen.  [any free port]"),
+    click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port to listen on.  [any free port]"),
     click.option("--sso", is_flag=True, help='People sign on, many at once, by the provider in "sso" of settings.'),
     click.option("--host", default=_HERE, show_default=True, help="With --sso: the address to listen on."),
     http_option,

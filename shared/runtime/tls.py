@@ -18,7 +18,7 @@ from commingle.shared.runtime.files import require_plain
 ca_option = click.option(
     "--ca-file",
     type=NEW_FILE,
-    help="PEM certificates of authorities to trust beside the system's: a private one, or a proxy that inspects TLS.",
+    help="PEM certificates of further authorities to trust, such as a private one or a proxy's that inspects TLS.",
 )
 
 
@@ -26,7 +26,7 @@ http_option = click.option(
     "--allow-http",
     is_flag=True,
     envvar="COMMINGLE_ALLOW_HTTP",
-    help="Speak plain http to another machine. Only where the network in between is yours alone.",
+    help="Allow plain http to another machine. Use it only if you control the whole network in between.",
 )
 
 

@@ -30,6 +30,16 @@ def test_list_of_commands_says_what_each_command_says(group: LazyGroup) -> None:
         assert (name, said) == (command.name, command.get_short_help_str(limit=100))
 
 
+def test_every_option_of_every_command_says_what_it_is() -> None:
+    silent = [
+        (command.name, option.name)
+        for command in commands_of(commingle)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert silent == []
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
