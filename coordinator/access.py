@@ -125,7 +125,7 @@ def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[Sign
     signer = found[0] if found else None
     if signer is not None and signer.revoked is not None:
         raise RevokedError(
-            f"{signer.name} is not a member since {signer.revoked:%Y-%m-%d %H:%M} UTC",
+            f"{signer.name} has not been a member since {signer.revoked:%Y-%m-%d %H:%M} UTC",
             remedy="Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
         )
     return request, signer

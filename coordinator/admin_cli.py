@@ -114,7 +114,9 @@ def new_consortium(
 ) -> None:
     """Create a coordinator and an invitation for each of its MEMBERS."""
     if not ADDRESS.fullmatch(url):
-        raise SettingsError(f"{url!r} is no address of a coordinator", remedy="Give one such as https://hub.example.")
+        raise SettingsError(
+            f"{url!r} is not the address of a coordinator", remedy="Give one such as https://hub.example."
+        )
     port = _port(url)
     serve = None if port is None else {"port": port}
     key = _create(home, name=name, serve=serve, **given)

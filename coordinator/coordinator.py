@@ -149,10 +149,10 @@ def _require(find: Callable[[str], Found | None], release: str) -> Found:
 
 
 def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
-    """The release's verified spec. Raises StateError where it is over since long and was dropped."""
+    """The release's verified spec. Raises StateError when it ended long ago and its spec was dropped."""
     if release.spec is None:
         raise StateError(
-            f"the release is {release.state} since long, and its spec is not kept", remedy="Propose a new one."
+            f"the release has long been {release.state}, and its spec is no longer kept", remedy="Propose a new one."
         )
     return _open_spec(release.spec, release.proposer_key)
 

@@ -116,7 +116,7 @@ def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
         if member.revoked is not None:
-            raise UnknownError(f"{party} is revoked already", remedy="Nothing is to be done.")
+            raise UnknownError(f"{party} is revoked already", remedy="There is nothing to do.")
         now = coordinator.clock()
         tx.members.end(party, now, departure=None)
         tx.events.add_membership(at=now, kind="revocation", party=party, key=member.fingerprint)

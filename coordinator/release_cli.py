@@ -150,7 +150,7 @@ def _wait_until_published(client: CoordinatorClient, release_id: str) -> Release
         if release.state.final:
             raise StateError(
                 f"the release is {release.state}: {quoted(release.reason or '')}",
-                remedy="Mend the cause and propose it again.",
+                remedy="Fix the cause and propose it again.",
             )
         time.sleep(_FOLLOW_SECONDS)
 

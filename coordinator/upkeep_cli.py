@@ -327,7 +327,7 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
         load_signing_key(restored.signing_key)
         dumped = (folder / _DUMP).exists()
         if not dumped and not (folder / _DATABASE).exists():
-            raise SettingsError(f"{file} is no backup of a coordinator", remedy="It has no database in it.")
+            raise SettingsError(f"{file} is not a coordinator's backup", remedy="It has no database in it.")
         elsewhere = settings.blob_directory
         if elsewhere is not None and (folder / "blobs").exists():
             if elsewhere.exists():

@@ -266,7 +266,7 @@ def draft(
             console.print(f"{attribute.name}: {known} ({basis})")
         if unknown:
             console.print(f"Not known: {', '.join(unknown)}. Add them, with --ranges or in {out}.")
-        console.print("No row was looked at. Check units and bounds before you register.")
+        console.print("No row was read. Check units and bounds before you register.")
 
     emit({"out": str(out), "attributes": schema, "unknown": unknown}, text=text)
 

@@ -161,7 +161,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
             paper = release_preset(preset)
             made = paper.study(draft(shares, **asked | {"subjects": paper.subjects}), options["mechanism"])
     except ValidationError as error:
-        raise SettingsError(f"these options make no study: {explain(error)}", remedy="See --help.") from None
+        raise SettingsError(f"these options do not make a study: {explain(error)}", remedy="See --help.") from None
     spec = tried(with_sketch(made), now=system_clock())
     write_durably(out, made.model_dump_json(indent=1).encode() + b"\n", mode=0o644)
     value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
@@ -235,7 +235,7 @@ class _Answer:
             "max_cells": "fewer columns, or a smaller n",
             "max_lifetime_hours": f'"lifetime_hours": {policy.max_lifetime_hours:g} or less',
             "min_n": f'"n": {policy.min_n} or more',
-        }.get(finding.rule, "characters that can be seen")
+        }.get(finding.rule, "visible characters")
 
 
 def _answer(spec: ReleaseSpec, name: str, policy: Policy | None) -> _Answer:
@@ -293,7 +293,7 @@ def _places(text: str) -> str | tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise click.UsageError(f"{text!r} is no list of cuts: write 40,60 or 'every 10'") from None
+        raise click.UsageError(f"{text!r} is not a list of cuts: write 40,60 or 'every 10'") from None
 
 
 def _known(shares: Mapping[str, Share], wanted: tuple[str, ...]) -> tuple[str, ...]:

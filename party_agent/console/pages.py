@@ -261,9 +261,7 @@ class Maker:
         if not granted or days not in DAYS:
             raise SettingsError("a token has a scope and an end", remedy="Choose what it may do, and for how long.")
         if not 0 < len(name) <= _LONGEST_NAME or printable(name) != name:
-            raise SettingsError(
-                "this cannot be a name", remedy=f"Give 1 to {_LONGEST_NAME} characters that can be seen."
-            )
+            raise SettingsError("this cannot be a name", remedy=f"Give 1 to {_LONGEST_NAME} visible characters.")
         lifetime = timedelta(days=days)
         made = create_token(self.home, name=name, scopes=granted, lifetime=lifetime, now=self.now, made_by=self.person)
         _log.info("token made", token=name, scopes=",".join(sorted(granted)), by=self.person or "the operator")

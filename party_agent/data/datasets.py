@@ -224,7 +224,7 @@ class Datasets:
         with self.store.reading() as db:
             row = db.execute("SELECT * FROM snapshots WHERE digest = ?", (digest,)).fetchone()
         if row is None:
-            raise NotFoundError("the snapshot is not kept any more", remedy="Ask anew: commingle party datasets list")
+            raise NotFoundError("the snapshot is not kept any more", remedy="Ask again: commingle party datasets list")
         return self._opened(row)
 
     def related(self, name: str) -> frozenset[str]:

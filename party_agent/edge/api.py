@@ -169,7 +169,7 @@ def resolve_source(home: Home, source: Source) -> Source:
     name = database_file(source) if isinstance(source, SqlSource) else source.path
     if name is not None and _belongs_to(home, _resolved(name)):
         raise SourceRefusedError(
-            "a file in the agent's own home is no source", remedy="Register a table that is kept elsewhere."
+            "a file in the agent's own home cannot be a source", remedy="Register a table that is kept elsewhere."
         )
     return source
 

@@ -112,7 +112,7 @@ class Uploads:
                     remedy=f"Send what is missing: {missing[:10]}; or count them again.",
                 )
             if self._request(folder) != declared:
-                raise ConflictError("the data set was declared anew meanwhile", remedy="Begin another upload.")
+                raise ConflictError("the data set was declared again meanwhile", remedy="Begin another upload.")
             pieces = [stored_piece(folder / _file(number)) for number in present]
             self._disk.require(sum(map(_size, folder.iterdir())))
             with full_disk_as_no_room():

@@ -126,7 +126,9 @@ def send_test(home: Home) -> str:
     try:
         send(webhook, "test", release=None, at=int(time.time()))
     except (RemoteError, SettingsError) as error:
-        raise WebhookError(f"it was not taken: {error}", remedy="Mend the receiver, then try again.") from None
+        raise WebhookError(
+            f"the receiver did not accept it: {error}", remedy="Fix the receiver, then try again."
+        ) from None
     return webhook.url
 
 

@@ -234,7 +234,7 @@ def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
     if told.population not in {None, population}:
         raise LedgerError(
             f"this ledger belongs to population {told.population}, and the settings name {population}",
-            remedy=f"Set population back to {told.population} in settings.json: another name is no other budget.",
+            remedy=f"Set population back to {told.population} in settings.json: a new name gives no new budget.",
         )
     return told
 

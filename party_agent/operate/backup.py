@@ -58,7 +58,7 @@ def restore_backup(file: Path, home: Home) -> str:
         population = restored.settings().population
         restored.identity()
         if not restored.database.exists():
-            raise SettingsError(f"{file} is no backup of a member", remedy="It has no ledger in it.")
+            raise SettingsError(f"{file} is not a member's backup", remedy="It has no ledger in it.")
         return _verify(restored.database, population, remedy="Restore another backup.")
 
 

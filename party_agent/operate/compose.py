@@ -48,7 +48,7 @@ consortium_option = click.option(
 
 def _shown(_: click.Context, __: click.Parameter, name: str) -> str:
     if printable(name) != name or len(name) > _LONGEST_NAME or is_signed_on(name):
-        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} characters that can be seen, no address")
+        raise click.UsageError(f"a person's name is at most {_LONGEST_NAME} visible characters, and not an address")
     return name.strip()
 
 

@@ -227,7 +227,7 @@ def parse_derived(text: str) -> Derived:
     """A derived column as people write it, like `age = age_at(born, 2026-01-01)`. Raises SpecError."""
     if (found := _WRITTEN.fullmatch(text)) is None or found[2] not in _EXAMPLES:
         examples = "; ".join(_EXAMPLES.values())
-        raise SpecError(f"{text!r} is no derived column", remedy=f"Write it like one of these: {examples}")
+        raise SpecError(f"{text!r} is not a derived column", remedy=f"Write it like one of these: {examples}")
     name, by, given = found[1], found[2], [part.strip() for part in found[3].split(",")]
     said: dict[str, Any] = {"name": name, "by": by, "of": given}
 

@@ -155,7 +155,8 @@ def _arrow_columns(body: bytes, wanted: Sequence[str]) -> _Columns:
         whole = pa.Table.from_batches(batches, kinds.empty_table().select(list(wanted)).schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, struct.error, IndexError) as error:
         raise PieceError(
-            f"this is no readable Arrow stream ({type(error).__name__})", remedy="Write it with pyarrow.ipc.new_stream."
+            f"this is not a readable Arrow stream ({type(error).__name__})",
+            remedy="Write it with pyarrow.ipc.new_stream.",
         ) from None
     return {name: whole.column(name).combine_chunks() for name in wanted}
 

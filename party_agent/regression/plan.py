@@ -172,7 +172,7 @@ def plan_regression(
         )
     if method.counted and not rough.replaces:
         raise SpecError(
-            f"{method.name} needs the exact number of rows, which is private of a keyed data set",
+            f"{method.name} needs the exact number of rows, which a keyed data set keeps private",
             remedy="Choose another method.",
         )
     privacy = replace(rough, calibration=_calibration(method, request.calibration))

@@ -132,7 +132,7 @@ class Regressions:
         with self.agent.store.transaction() as db:
             self._require_nothing_against(self._examine(request, plan))  # again: others may have spent meanwhile
             if self.agent.datasets.get(dataset.name).snapshot != snapshot.digest:  # or it is forgotten, and paid for
-                raise ConflictError("the data set was read again meanwhile", remedy="Ask anew.")
+                raise ConflictError("the data set was read again meanwhile", remedy="Ask again.")
             terms = ChargeTerms(
                 dataset=dataset.name, study=_STUDY, kind="regression", expires=now + _DAY, coordinator=""
             )
@@ -146,7 +146,7 @@ class Regressions:
             return self.agent.datasets.snapshot(dataset.snapshot)
         if charge.state is not ChargeState.DEBITED:
             raise ConflictError(
-                f"the regression was {charge.state}; its charge stays", remedy="Ask anew: that costs budget again."
+                f"the regression was {charge.state}; its charge stays", remedy="Ask again: that costs budget again."
             )
         try:
             return self.agent.datasets.snapshot(self.agent.ledger.to_read(identifier))
@@ -154,7 +154,7 @@ class Regressions:
             self._give_up(identifier)
             raise LostError(
                 "the snapshot that the regression was paid for is lost",
-                remedy="The regression was given up and its charge stays; ask anew.",
+                remedy="The regression was given up and its charge stays; ask again.",
             ) from None
 
     def _plan_again(self, charge: Charge, request: RegressionRequest, snapshot: Snapshot) -> RegressionPlan:
@@ -169,7 +169,7 @@ class Regressions:
             self._give_up(request.id)
             raise ConflictError(
                 "this version needs another charge than the one that was paid",
-                remedy="The regression was given up and its charge stays; ask anew.",
+                remedy="The regression was given up and its charge stays; ask again.",
             )
         return plan
 

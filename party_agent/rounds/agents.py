@@ -116,7 +116,7 @@ class Agents(Party):
             return next(iter(known.values()))
         if consortium not in known:
             raise ConflictError(
-                "which consortium it is for is not clear", remedy=f"Name one of: {', '.join(known) or 'none yet'}"
+                "it is not clear which consortium this is for", remedy=f"Name one of: {', '.join(known) or 'none yet'}"
             )
         return known[consortium]
 

@@ -100,7 +100,7 @@ class BlockMaker(Decider):
                 sums=block.sums,
             )
             if not self.ledger.record_block(db, debit, digest):
-                raise ConflictError("another attempt has taken over this block", remedy="Nothing is to be done.")
+                raise ConflictError("another attempt has taken over this block", remedy="There is nothing to do.")
             self.ledger.sign_off(db, release, "block", seal(statement, key=self.identity.signing_key))
         faults.reach("party.stored")
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
@@ -166,7 +166,7 @@ class BlockMaker(Decider):
         """That, once the rows are kept. Raises ConflictError where the ledger refuses or the charge is too small."""
         debit = self._redraw(release)
         if isinstance(debit, Refused):
-            raise ConflictError(debit.reason, remedy="Nothing is to be done.")
+            raise ConflictError(debit.reason, remedy="There is nothing to do.")
         if debit.rho_units < self._request(spec).plan.loss.units:
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
         return replace(debit, snapshot=NO_SNAPSHOT)  # nothing is read under it

@@ -91,7 +91,10 @@ class Contributor(BlockMaker):
         permit = partial(self.permit, spec)
         charge = self.ledger.charge(release)
         if charge is None:
-            raise DocumentError("the release is said to be approved without us", remedy="Ask the coordinator why.")
+            raise DocumentError(
+                "the coordinator says that the release is approved, without this member's approval",
+                remedy="Ask the coordinator why.",
+            )
         if charge.state is ChargeState.RESERVED:
             permit()
         if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:

@@ -236,7 +236,7 @@ class Decider(Party):
         plan = plan_block(spec, party)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
-                raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+                raise ConflictError(f"the release has been {decided} meanwhile", remedy="There is nothing to do.")
             if self.datasets.get(dataset.name).snapshot != snapshot.digest:
                 raise ConflictError("the data set was read again meanwhile", remedy="Approve it again.")
             if findings := self.examine(spec, party, release):  # others may have been approved meanwhile
@@ -270,7 +270,7 @@ class Decider(Party):
     def _sign_first_approval(self, release: str, ruling: Ruling) -> None:
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
-                raise ConflictError(f"the release has been {decided} meanwhile", remedy="Nothing is to be done.")
+                raise ConflictError(f"the release has been {decided} meanwhile", remedy="There is nothing to do.")
             if (first := self.ledger.first_approval(release)) is not None:
                 if first != ruling:
                     raise ConflictError(f"{first.by} has approved meanwhile", remedy="Approve it again.")

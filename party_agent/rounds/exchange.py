@@ -228,7 +228,7 @@ class Exchanges:
         with self.store.transaction() as db:
             charge = self.ledger.charge_of(debit.release)
             if (charge.state, charge.attempt) != (ChargeState.DEBITED, debit.attempt):
-                raise ConflictError("the release was given up meanwhile", remedy="Nothing is to be done.")
+                raise ConflictError("the release was given up meanwhile", remedy="There is nothing to do.")
             self.ledger.sign_off(db, debit.release, kind, envelope)
         faults.reach(f"party.{kind}.signed")
         _log.info("exchange message made", release=debit.release, kind=kind)

@@ -92,7 +92,7 @@ class Proposals:
     ledger: Ledger
 
     def see(self, spec: Verified[ReleaseSpec], view: ReleaseSummary, *, seen: datetime, coordinator: str) -> Proposal:
-        """Note a verified proposal and where it stands now; a new one takes the place of what is over since long."""
+        """Note a verified proposal and where it stands now; a new one replaces one that ended long ago."""
         reason = None if view.reason is None else view.reason[:_LONGEST_REASON]
         agreed = json.dumps([party.name for party in view.parties if party.approved])
         with self.store.transaction() as db:

@@ -263,7 +263,7 @@ def _print_regression(console: Console, found: VerifiedRegression, *, pinned: bo
 
 
 def _confirm(path: Path, release: PublishedRelease, files: ReleaseFiles) -> str:
-    data = _read(path, remedy="Mend its permissions or leave it out.")
+    data = _read(path, remedy="Fix its permissions or leave it out.")
     kind = decode(SignedDocument, data).envelope.payloadType
     if kind == payload_type(CoordinatorAudit.signed_as()):
         said = confirm_by_coordinator(verify_coordinator_audit(data), release, manifest=files.manifest)

@@ -305,7 +305,7 @@ def outcome_of(sums: CrossProducts, formula: Formula, family: str) -> Outcome:
         raise FamilyError(f"there is no family {family!r}", remedy=f"Families: {', '.join(FAMILIES)}.")
     if formula.event is not None or not isinstance(attribute, NumericAttribute) or attribute.lower < 0:
         raise FamilyError(
-            f"{formula.outcome} is no count: it has levels, or its lower bound is negative",
+            f"{formula.outcome} is not a count: it has levels, or its lower bound is negative",
             remedy='Choose a number that cannot be negative, or the family "binomial" for levels.',
         )
     value, known = sums.number(formula.outcome)

@@ -63,7 +63,7 @@ class Rates(Scalar):
             raise FamilyError("an offset goes with counts alone", remedy='Choose the family "poisson"; or no offset.')
         if not isinstance(attribute, NumericAttribute) or attribute.lower < 0:
             raise FamilyError(
-                f"{name} is no time: it has levels, or its lower bound is negative",
+                f"{name} is not a time: it has levels, or its lower bound is negative",
                 remedy="Choose a number that cannot be negative, in a study without cuts for it.",
             )
         if name == count.name:

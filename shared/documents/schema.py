@@ -404,20 +404,20 @@ def _require_levels(attribute: BinaryAttribute | CategoricalAttribute) -> None:
     if len(set(attribute.levels)) != len(attribute.levels):
         raise ValueError("levels must differ")
     if attribute.missing == "indicator" and GAP in attribute.levels:
-        raise ValueError(f"a level is called {GAP}, as the column is that marks missing cells")
+        raise ValueError(f"a level is called {GAP}, the name of the column that marks missing cells")
     if attribute.intervals is not None and attribute.levels != attribute.intervals.levels:
-        raise ValueError("the levels are not what its intervals are called")
+        raise ValueError("the levels are not the names of its intervals")
 
 
 def _require_pairs(attribute: CategoricalAttribute, parts: tuple[Levelled, Levelled]) -> None:
     if attribute.intervals is not None or any(isinstance(p, CategoricalAttribute) and p.cross for p in parts):
-        raise ValueError("pairs are of levels that are themselves no pairs, and no intervals")
+        raise ValueError("the levels of a pair are neither pairs nor intervals")
     if len({attribute.name, *(part.name for part in parts)}) < 3:  # noqa: PLR2004 - itself and both parts
-        raise ValueError("a crossed attribute and its two parts have three names")
+        raise ValueError("a crossed attribute and its two parts need three different names")
     if attribute.levels != pairs(*parts):
-        raise ValueError("the levels are not what the pairs of its parts' levels are called")
+        raise ValueError("the levels are not the names of the pairs of its parts' levels")
     if attribute.missing != missing_in_parts(*parts):
-        raise ValueError("missing is not what follows from its parts")
+        raise ValueError("missing does not follow from its parts")
 
 
 def _require_factors(attribute: NumericAttribute, factors: tuple[Factor, ...]) -> None:
@@ -432,7 +432,7 @@ def _require_factors(attribute: NumericAttribute, factors: tuple[Factor, ...]) -
     if (attribute.lower, attribute.upper, attribute.unit) != (-1, 1, None):
         raise ValueError("a product lies between -1 and 1 and has no unit")
     if attribute.missing != missing_in_parts(*factors):
-        raise ValueError("missing is not what follows from its factors")
+        raise ValueError("missing does not follow from its factors")
 
 
 def _counted_as(part: Levelled) -> str:

@@ -282,7 +282,7 @@ def require_plain_text(spec: ReleaseSpec) -> None:
     if found := list(hidden_text(spec.model_dump())):
         raise SpecError(
             f"control or invisible characters in {', '.join(found[:_SHOWN_FIELDS])}",
-            remedy="Write titles, names, levels and units in characters that can be seen.",
+            remedy="Write titles, names, levels and units in visible characters.",
         )
 
 

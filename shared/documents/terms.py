@@ -286,6 +286,6 @@ def allowed_rho(terms: Terms) -> float:
     if 0 < terms.delta <= taken:
         raise ParameterError(
             f"delta {terms.delta:g} is not above the {taken:.2g} that an exchange of this size takes",
-            remedy="Ask a larger delta, prove bounds, or propose a mechanism whose members exchange nothing.",
+            remedy="Ask for a larger delta, prove bounds, or propose a mechanism whose members exchange nothing.",
         )
     return calibrated_rho(terms.calibration, epsilon=terms.epsilon, delta=delta_left(terms.delta, taken))

@@ -45,7 +45,7 @@ def look(name: str, check: Callable[[], str]) -> Check:
         return Check(name, ok=False, found=str(error), remedy=error.remedy)
     except OSError as error:
         said = f"{error.filename or name}: {error.strerror}"
-        return Check(name, ok=False, found=said, remedy="Mend the path, its permissions or the disk.")
+        return Check(name, ok=False, found=said, remedy="Fix the path, its permissions or the disk.")
 
 
 def report(checks: Iterable[Check]) -> None:

@@ -42,7 +42,7 @@ def open_plain(path: str | Path) -> BufferedReader:
     try:
         return open(path, "rb", opener=_opened)
     except ValueError:  # a NUL, or what is no text in the file system's encoding
-        raise OSError(errno.EINVAL, "no path is like that", str(path)) from None
+        raise OSError(errno.EINVAL, "not a valid path", str(path)) from None
 
 
 def read_plain(path: str | Path, *, most_bytes: int = MOST_BYTES) -> bytes:
@@ -76,7 +76,7 @@ def require_plain(path: str | Path) -> None:
     try:
         _require_plain(os.stat(path).st_mode, str(path))  # noqa: PTH116 - a path as somebody named it
     except ValueError:
-        raise OSError(errno.EINVAL, "no path is like that", str(path)) from None
+        raise OSError(errno.EINVAL, "not a valid path", str(path)) from None
 
 
 def _opened(path: str, flags: int) -> int:
@@ -143,7 +143,7 @@ def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o60
     the file is for its owner alone, they are too. Raises FileExistsError: a device or pipe, which a file would replace.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise FileExistsError(errno.EEXIST, "is no plain file", str(path))
+        raise FileExistsError(errno.EEXIST, "is not a plain file", str(path))
     if mode & _OTHERS:
         path.parent.mkdir(parents=True, exist_ok=True)
     else:
@@ -240,7 +240,7 @@ def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | N
     if key is not None and history.signer != parse_fingerprint(key):
         raise VerificationError(
             f"the history is signed with key {history.signer[:16]}, not with the one expected",
-            remedy="Compare fingerprints with whose history it is over another channel.",
+            remedy="Compare fingerprints with its owner over another channel.",
         )
     return history
 

@@ -285,7 +285,7 @@ def verify_logout_token(token: str, keys: bytes, *, issuer: str, client_id: str,
         claims.get(name, usual) for name, usual in (("events", {}), ("sub", ""), ("sid", ""), ("jti", ""))
     )
     if "nonce" in claims or not (isinstance(events, dict) and isinstance(events.get(_LOGGED_OUT), dict)):
-        raise SignInError("this is no logout token", remedy=_AGAIN)
+        raise SignInError("this is not a logout token", remedy=_AGAIN)
     subject, sid, jti = names
     if not (all(isinstance(name, str) for name in names) and (subject or sid)):
         raise SignInError("the logout token names nobody", remedy=_AGAIN)

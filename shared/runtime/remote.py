@@ -76,7 +76,7 @@ def connect(
     if at.scheme == "http" and not (here or allow_http or transport is not None):
         raise SettingsError(
             f"{url} would be reached over plain http, which anybody in between can read and withhold",
-            remedy="Give an https:// address. Where the network in between is yours alone, say so: --allow-http, "
+            remedy="Give an https:// address. If you control the whole network in between, allow it: --allow-http, "
             'COMMINGLE_ALLOW_HTTP=1, allow_http=True, or "allow_http": true beside the URL in the file '
             "consortia/NAME/coordinator.json of a member's home.",
         )
@@ -252,7 +252,7 @@ def check(response: httpx.Response, where: str, *, own: bool = False) -> httpx.R
     if response.is_success:
         return response
     if response.status_code in _BUSY and "problem+json" not in response.headers.get("content-type", ""):
-        raise UnreachableError(f"{where} is away (HTTP {response.status_code})", remedy="Try again later.")
+        raise UnreachableError(f"{where} is unavailable (HTTP {response.status_code})", remedy="Try again later.")
     raise _problem_of(response, where, own=own)
 
 

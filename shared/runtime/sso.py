@@ -23,7 +23,7 @@ def require_web(url: str) -> str:
     """An address that nobody in between can read or change. Raises ValueError."""
     at = urlsplit(url)
     if not at.hostname or at.scheme not in _USUAL_PORTS or "@" in at.netloc or not url.isprintable():
-        raise ValueError("it is no https:// address")
+        raise ValueError("it is not an https:// address")
     if at.scheme == "http" and not is_this_machine(at.hostname):
         raise ValueError("it has to be an https:// address, unless it is on this machine")
     return url

@@ -88,12 +88,12 @@ def draft(console: Browser, table: Path, pictures: Path) -> None:
     """The owner has columns proposed, corrects them and registers."""
     page = console.page
     page.get_by_role("link", name="Data sets").click()
-    page.get_by_label("Name, as studies will call it").fill("stays")
+    page.get_by_label("Name in studies").fill("stays")
     page.get_by_label("File on this machine").fill(str(table))
     page.get_by_label("Column that says who").fill("patient")
     page.get_by_label("Who is in it").select_option(label="is a list that all members hold")  # as `main` is
     page.get_by_role("button", name="Draft").click()
-    page.get_by_text("No row was looked at.").wait_for()
+    page.get_by_text("No row was read.").wait_for()
     assert page.get_by_label("from").nth(0).input_value() == "0"
     page.get_by_label("unit").nth(1).fill("mmol/l")
     page.get_by_role("button", name="Propose again").click()
@@ -104,7 +104,7 @@ def draft(console: Browser, table: Path, pictures: Path) -> None:
     page.set_viewport_size(PHONE)
     page.screenshot(path=pictures / "draft-on-a-phone.png", full_page=True)
     page.set_viewport_size(DESK)
-    page.get_by_label("No bound and no level was read off the rows.").check()
+    page.get_by_label("I took no bound and no level from the rows.").check()
     page.get_by_role("button", name="Read and register").click()
     page.get_by_text("a number from 0 to 100 years").wait_for()
 

@@ -239,7 +239,7 @@ def fit(learner: Browser, pictures: Path) -> None:
     page = learner.page
     page.get_by_role("link", name="Length of stay").click()
     page.get_by_role("link", name="A linear model").click()
-    page.get_by_label("Target, what is to be explained").select_option("stay")
+    page.get_by_label("Target: the attribute to explain").select_option("stay")
     expect(page.get_by_label("stay", exact=True)).to_be_disabled()
     page.get_by_role("button", name="Ask").click()
     page.get_by_role("heading", name="Linear model of stay").wait_for()

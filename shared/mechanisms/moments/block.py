@@ -176,7 +176,7 @@ class NoisyMoments(Mechanism):
         limit = terms.table_rows * ENTRY_LIMIT**2 + TAIL * (reach[:, None] + reach)
         if bool(np.any((opened > limit) | (opened < -limit))) or not np.array_equal(opened, opened.T):
             raise VerificationError(
-                "the members' blocks are no moments of such data",
+                "the members' blocks are not moments of such data",
                 remedy="Do not use this release. A block was made wrongly; what was charged stays charged.",
             )
         return SecondMoments.of(

@@ -290,5 +290,5 @@ KEYED = KeyedFit(ESTIMATORS, "ols", measure)
 
 def _pair_noise(system: System) -> PairNoise:
     if not isinstance(system.entries, PairNoise):
-        raise TypeError("these are no moments of keyed data sets")
+        raise TypeError("these are not moments of keyed data sets")
     return system.entries

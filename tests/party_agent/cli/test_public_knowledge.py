@@ -99,7 +99,7 @@ def test_known_columns_get_public_bounds_and_the_others_are_listed(run: Command,
     assert code == 0
     assert "age: 0 to 120 years (public knowledge)" in out
     assert "Not known: glucose, ward, blood." in out  # in which unit glucose is, its name does not say
-    assert "No row was looked at" in out
+    assert "No row was read" in out
     schema = {a.name: a for a in parse_attributes((tmp_path / "schema.json").read_bytes())}
     assert list(schema) == ["age", "Glucose_mmol_l", "gender", "SBP"]
     assert schema["Glucose_mmol_l"].model_dump()["upper"] == 60

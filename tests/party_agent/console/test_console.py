@@ -301,8 +301,8 @@ INCOMPLETE: list[tuple[str, dict[str, str], str]] = [
     ("approve", {"by": " "}, "Say who decides"),
     ("approve", {"read": ""}, "Confirm that you have read"),
     ("reject", {"why": " "}, "Say why"),
-    ("approve", {"by": "A\x1b[2J"}, "characters that can be seen"),
-    ("approve", {"by": "A" * 201}, "characters that can be seen"),
+    ("approve", {"by": "A\x1b[2J"}, "visible characters"),
+    ("approve", {"by": "A" * 201}, "visible characters"),
 ]
 
 
@@ -426,7 +426,7 @@ def test_schema_is_drafted_from_the_names_of_columns_edited_and_registered(
     table.write_text("patient;Alter;age;glucose;sex;<b>note\np1;SENTINEL;30,5;5,8;f;77317731\np2;41;90;6,1;m;12\n")
     form = table_form(door.only, "stays", table, separator=";", encoding="utf-8", decimal=",")
     page = inside.post("/datasets", data=form | {"do": "draft"}).text
-    assert "No row was looked at." in page
+    assert "No row was read." in page
     answer = inside.post("/datasets", data=form | {"do": "draft", "separator": ","})
     assert (answer.status_code, "It looks like this: ';' between columns" in unescape(answer.text)) == (409, True)
     assert not any(cell in page for cell in ("SENTINEL", "30,5", "5,8", "77317731"))
@@ -552,7 +552,7 @@ def test_doctor_says_what_the_command_says(inside: httpx.Client, consortium: Con
     assert "✓ ledger" in inside.get("/doctor").text
     consortium.homes["clinic"].root.chmod(0o755)
     page = inside.get("/doctor").text
-    assert "Something is to be mended" in page
+    assert "Something needs fixing" in page
     assert "✗" in page
 
 

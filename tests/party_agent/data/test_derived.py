@@ -164,8 +164,8 @@ def test_what_is_written_reads_as_itself_and_as_its_record(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("age", "'age' is no derived column"),
-        ("age = years(born)", "is no derived column"),
+        ("age", "'age' is not a derived column"),
+        ("age = years(born)", "is not a derived column"),
         ("age = age_at(born)", "column age: age_at takes 2, and is given 1"),
         ("age = age_at(born, 1.1.2026)", "column age: '1.1.2026' is no date, with its year first"),
         ("age = age_at(born, 2026-13-01)", "column age: '2026-13-01' is no date"),

@@ -258,7 +258,7 @@ def test_member_that_was_revoked_is_told_so_while_its_agent_is_stopped(pair: Con
         revoke(pair.coordinator.hub.coordinator, "clinic")
         (name, said), *others = failed(home).items()
     assert (name, others) == ("membership", [])
-    assert "(revoked). It says: “clinic is not a member since " in said
+    assert "(revoked). It says: “clinic has not been a member since " in said
 
 
 def test_clock_that_is_off_is_told_with_both_times() -> None:

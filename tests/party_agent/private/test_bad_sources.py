@@ -1,4 +1,5 @@
-"""A source that is no plain file is refused at once; and whatever is wrong with a table, no message repeats a cell."""
+"""A source that is not a plain file is refused at once; and whatever is wrong with a table, no message repeats "
+"a cell."""
 
 import logging
 from pathlib import Path

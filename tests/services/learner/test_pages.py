@@ -283,7 +283,7 @@ def tables() -> Iterator[tuple[str, httpx.Client]]:
 TABLE, WITHIN = {"row": "stage", "column": "readmitted"}, {"within": "smoker"}
 EVENT = {"target": "stage", "family": "binomial", "event": "iii", "attributes": "smoker"}
 ODDS = {"target": "readmitted", "attributes": ["stage", "readmitted"], "family": "binomial"}
-ARROW = "An arrow means that an interval goes on."
+ARROW = "An arrow means that the interval continues."
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_hazard_ratios_of_what_is_ticked_stand_below_the_curves(followed: tuple[
     answer = http.post(f"/v1{address}/analyses/hazard-ratios", json=body).json()
     page = unescape(http.get(f"{address}/survival", params=asked).text)
     assert f"<b>{answer['sentence']}</b>" in page
-    assert "An arrow means that an interval goes on." in page
+    assert "An arrow means that the interval continues." in page
     assert "commingle survival ./release outcome --ratios stage --ratios site" in page
     assert "release.hazard_ratios(outcome='outcome', features=['stage', 'site'])" in page
     assert 'value="died"' not in page  # it is a part of the outcome

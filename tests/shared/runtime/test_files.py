@@ -58,7 +58,7 @@ def test_mode_asked_for_is_set_whatever_the_umask(tmp_path: Path) -> None:
 def test_device_or_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(FileExistsError, match="is no plain file"):
+    with pytest.raises(FileExistsError, match="is not a plain file"):
         write_durably(pipe, b"")
     assert pipe.is_fifo()
 

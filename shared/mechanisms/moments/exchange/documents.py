@@ -63,9 +63,9 @@ def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified
     if columns.document.approvals != exchange.approved:
         raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
     if columns.payload != encode(columns.document):  # or a quotation of it would be of other bytes
-        raise DocumentError(f"the columns of {party} are stated without a field", remedy=_REMEDY)
+        raise DocumentError(f"the columns of {party} lack a field", remedy=_REMEDY)
     if len(columns.document.sums or ()) != sums_expected(share):
-        raise DocumentError(f"the columns of {party} have not the sums of its first stage", remedy=_REMEDY)
+        raise DocumentError(f"the columns of {party} do not have the sums of its first stage", remedy=_REMEDY)
     return columns
 
 
