@@ -214,4 +214,4 @@ def test_block_that_spoils_the_moments_aborts_the_round(
     hub.publisher.run_once()
     shown = hub.show(exchanging.proposed)
     assert shown["state"] == "aborted"
-    assert "no moments of such data" in shown["reason"]
+    assert "not moments of such data" in shown["reason"]

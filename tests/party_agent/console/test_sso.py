@@ -622,7 +622,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("--sso", "--host", "10.0.0.1"): "is served by TLS",
     ("--sso", "--person", "Ann"): "leave it out",
     ("--sso",): "no provider of single sign-on is set",
-    ("--person", "u-1 at https://x"): "no address",
+    ("--person", "u-1 at https://x"): "not an address",
 }
 
 

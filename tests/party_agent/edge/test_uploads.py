@@ -160,7 +160,7 @@ def test_upload_is_closed_with_all_its_pieces_only(agent: Agent, etl: httpx.Clie
     put(etl, 1, csv_of(ROWS[:1]))
     declare(agent, "stays", SCHEMAS["clinic"][:1])
     refused = etl.post(f"{PLACE}/close", json={"pieces": 2})
-    assert (problem(refused), "declared anew" in refused.text) == ((409, "conflict"), True)
+    assert (problem(refused), "declared again" in refused.text) == ((409, "conflict"), True)
     assert etl.delete(PLACE).status_code == 204
     assert problem(etl.get(PLACE)) == (404, "unknown")
 

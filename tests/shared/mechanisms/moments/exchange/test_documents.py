@@ -136,7 +136,7 @@ def test_columns_stated_in_other_bytes_than_a_quotation_has_are_refused(world: E
     """Or whoever quotes them would seem to quote what was never signed."""
     said = open_columns(world.exchange, world.columns["clinic"], "clinic").document
     shorter = Unversioned(**said.model_dump(include=set(Unversioned.model_fields)))
-    with pytest.raises(DocumentError, match="stated without a field"):
+    with pytest.raises(DocumentError, match="lack a field"):
         open_columns(world.exchange, seal(shorter, key=KEYS["clinic"]), "clinic")
 
 

@@ -79,7 +79,7 @@ def test_delta_of_an_exchange_is_the_sum_of_the_proof_and_rounded_up(n: int, col
     noise = max(proved_noise(Layout(b"", n, count)) for count in columns[:-1]) if proved else trusted
     assert noise >= trusted - 21 * 2**13
     openings = sum(columns[i] * columns[j] for i in range(parties) for j in range(i))
-    proofs = Fraction(1, 2**40) + parties * (parties + 1) * Fraction(1, 2**191)
+    proofs = Fraction(1, 2**40) + parties * (parties + 1) * Fraction(1, 2**179)
     exact = openings * Fraction(noise, 2**88) + (proofs if proved else openings * Fraction(1, 2**60))
     assert exchange_delta(n, columns, proved=proved) == exact
     stated = mechanism_of(exchanging()).delta_implementation(n, columns, proved=proved)
