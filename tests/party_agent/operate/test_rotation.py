@@ -182,7 +182,7 @@ def test_revoked_agent_is_told_so_and_spends_nothing(pair: Consortium, clinic: H
     release = pair.propose()
     pair.step("clinic")
     revoke(pair.coordinator.hub.coordinator, "clinic")
-    with pair.agent("clinic") as agent, pytest.raises(RemoteProblemError, match="not a member") as refused:
+    with pair.agent("clinic") as agent, pytest.raises(RemoteProblemError, match="not been a member") as refused:
         agent.step(strictly)
     assert refused.value.problem == "revoked"
     assert state_of(pair, release) is None
