@@ -5,7 +5,7 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +24,7 @@ OTHERS = [
     and path.name not in {".git", "mkdocs.yml"}
 ]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
+PROOFS = [page for page in PAGES if page.parent.name == "proofs"]
 
 PAGE = re.compile(r"(?<![\w/.-])([\w./-]*[\w-]\.md)\b((?:,? ?#[\w-]+)*)(?:,? (?:sections? )?(\d+(?:\.\d+)?)\b)?")
 DECISION = re.compile(r"\bADRs? \d+(?:(?:, | and )\d+)*|\bdocs/adr/\d{4}\b")
@@ -106,16 +107,26 @@ def missing_modules(text: str) -> Iterator[str]:
             yield name
 
 
-def at(path: Path, line: int, what: str) -> str:
-    return f"{path.relative_to(ROOT)}:{line}: {what}"
-
-
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Iterable[tuple[int, str]]:
     return enumerate(path.read_text().splitlines(), start=1)
 
 
+def told(
+    paths: Iterable[Path],
+    wrong: Callable[[Path, str], Iterable[str]],
+    read: Callable[[Path], Iterable[tuple[int, str]]] = lines,
+) -> list[str]:
+    """What is wrong in these files, with its place."""
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path in paths
+        for line, text in read(path)
+        for what in wrong(path, text)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "found"),
     [
         ("as docs/design/states.md#ledger, #hash-chain and ADR 9 say (docs/adr/0013); README.md", []),
         ("docs/proofs/sensitivity.md 3.4, and docs/proofs/sensitivity.md,\n2.2", []),
@@ -126,8 +137,8 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         ("https://example.org/page.md", []),
     ],
 )
-def test_what_is_cited_and_missing_is_told(text: str, told: list[str]) -> None:
-    assert list(missing(text, ROOT)) == told
+def test_what_is_cited_and_missing_is_told(text: str, found: list[str]) -> None:
+    assert list(missing(text, ROOT)) == found
 
 
 def test_module_that_is_named_and_missing_is_told() -> None:
@@ -136,90 +147,60 @@ def test_module_that_is_named_and_missing_is_told() -> None:
 
 
 def test_pages_and_decisions_that_code_names_exist() -> None:
-    told = [at(path, line, name) for path in PYTHON for line, text in prose(path) for name in missing(text, ROOT)]
-    told += [at(path, line, name) for path in OTHERS for line, text in lines(path) for name in missing(text, ROOT)]
-    assert told == []
+    assert told(PYTHON, lambda _, text: missing(text, ROOT), prose) == []
+    assert told(OTHERS, lambda _, text: missing(text, ROOT)) == []
 
 
 def test_pages_and_decisions_that_pages_name_exist() -> None:
-    told = [
-        at(page, line, name)
-        for page in PAGES
-        for line, text in lines(page)
-        for name in missing(LINK.sub("]", text), page.parent, ROOT / "docs", ROOT)
-    ]
-    assert told == []
+    assert told(PAGES, lambda page, text: missing(LINK.sub("]", text), page.parent, ROOT / "docs", ROOT)) == []
 
 
 def test_links_of_pages_lead_to_files_and_headings_that_exist() -> None:
-    told = []
-    for page in PAGES:
-        for line, text in lines(page):
-            for link in LINK.findall(text):
-                name, _, heading = link.partition("#")
-                target = (page.parent / name).resolve() if name else page
-                if re.match(r"https?:|mailto:", link):
-                    continue
-                if (
-                    not target.is_relative_to(ROOT)
-                    or not target.exists()
-                    or (heading and heading not in anchors(target))
-                ):
-                    told.append(at(page, line, link))
-    assert told == []
+    def broken(page: Path, text: str) -> Iterator[str]:
+        for link in LINK.findall(text):
+            name, _, heading = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            if re.match(r"https?:|mailto:", link):
+                continue
+            if not target.is_relative_to(ROOT) or not target.exists() or (heading and heading not in anchors(target)):
+                yield link
+
+    assert told(PAGES, broken) == []
 
 
 def test_modules_that_code_names_exist() -> None:
-    told = [at(path, line, name) for path in PYTHON for line, text in prose(path) for name in missing_modules(text)]
-    assert told == []
+    assert told(PYTHON, lambda _, text: missing_modules(text), prose) == []
 
 
 def test_files_that_pages_name_exist() -> None:
     files = [f"/{path.relative_to(ROOT)}" for path in [*PYTHON, *OTHERS]]
-    told = [
-        at(page, line, name)
-        for page in PAGES
-        if page.name != "CHANGELOG.md"  # says what was
-        for line, text in lines(page)
-        for name in CODE_FILE.findall(text)
-        if not (ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in files)
-    ]
-    assert told == []
+
+    def absent(_: Path, text: str) -> Iterator[str]:
+        for name in CODE_FILE.findall(text):
+            if not (ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in files):
+                yield name
+
+    assert told((page for page in PAGES if page.name != "CHANGELOG.md"), absent) == []  # which says what was
 
 
 def test_names_that_proofs_look_for_in_a_file_are_there() -> None:
-    found = [
-        (at(page, line, f"{file}: {name}"), re.search(rf"\b{name}\b", (ROOT / file).read_text()))
-        for page in PAGES
-        if page.parent.name == "proofs"
-        for line, text in lines(page)
-        for file, names in NAMES_IN_FILE.findall(text)
-        for name in re.findall(r"\w+", names)
-    ]
+    found = []
+
+    def absent(_: Path, text: str) -> Iterator[str]:
+        for file, names in NAMES_IN_FILE.findall(text):
+            found.append(file)
+            held = (ROOT / file).read_text()
+            yield from (f"{file}: {name}" for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", held))
+
+    assert told(PROOFS, absent) == []
     assert found
-    assert [told for told, there in found if there is None] == []
 
 
 def test_tests_that_proofs_name_exist() -> None:
     tests = {name for path in PYTHON for name in re.findall(r"\bdef (test_\w+)", path.read_text())}
     tests |= {path.stem for path in PYTHON}
-    told = [
-        at(page, line, name)
-        for page in PAGES
-        if page.parent.name == "proofs"
-        for line, text in lines(page)
-        for name in TEST_NAME.findall(text)
-        if name not in tests
-    ]
-    assert told == []
+    assert told(PROOFS, lambda _, text: {*TEST_NAME.findall(text)} - tests) == []
 
 
 def test_nothing_names_a_path_beside_the_repository() -> None:
-    beside = re.compile(r"\.\./shared")
-    told = [
-        at(path, line, text.strip())
-        for path in [*PYTHON, *OTHERS, *PAGES]
-        for line, text in lines(path)
-        if beside.search(text)
-    ]
-    assert told == []
+    assert told([*PYTHON, *OTHERS, *PAGES], lambda _, text: re.findall(r"\.\./shared.*", text)) == []

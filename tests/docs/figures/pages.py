@@ -366,7 +366,7 @@ def odds_ratios() -> tuple[Figures, Tables]:
     binary = [r for r in found if r["family"] == "binomial"]
     listed, keyed = ([r for r in binary if (r["overlap"] is None) is so] for so in (True, False))
     others, bike = [r for r in found if r["family"] != "binomial"], [r for r in keyed if r["table_name"] == "bike"]
-    of_rows = "of the fit on the rows"
+    of_rows = "on the rows"
     held = {name: [r["population"] for r in others if r["family"] == name] for name in ("poisson", "ordinal")}
     figures = {
         **{name: f"{min(values):.3f} to {max(values):.3f}" for name, values in held.items()},
