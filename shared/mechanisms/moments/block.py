@@ -60,7 +60,7 @@ TRUST_MOMENTS = (
 )
 _SIGNAL_OF_EQUAL_WEIGHTS = 6
 _MOST_CROSS_WEIGHT = 4
-_SOUND_BITS, _HIDDEN_BITS = 40, 178
+_SOUND_BITS, _HIDDEN_BITS = 40, 171
 """Of the chance that a false proof is accepted, and that an honest one shows its witness: docs/proofs/delta.md, 2.3."""
 _ENDED_BITS = 60
 """Of the chance, and of what it counts for at any epsilon up to 41, that noise beyond `TAIL` ends an exchange."""

@@ -18,6 +18,7 @@ from commingle.shared.forecast.result import exchange_words
 from commingle.shared.mechanisms.moments.block import MOMENTS, TAIL, exchange_delta
 from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
 from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party
 from commingle.shared.release.charge import Charge, ChargeState, ChargeTerms
@@ -72,6 +73,12 @@ def exchanging(bounds: str = "proved", **changes: Any) -> ReleaseSpec:
     return spec_of(THREE, bounds=bounds, **changes)
 
 
+@pytest.mark.parametrize("n", [2**22, 3 * 2**22, ROWS_LIMIT])
+def test_party_proves_its_columns_in_no_more_segments_than_delta_counts(n: int) -> None:
+    admitted = [d for d in range(1, 256) if MOMENTS.exchange_cost(n, {"a": d, "b": 1}, proved=True) is not None]
+    assert 2 ** (22 - 15) >= max(sum(1 for _ in segments(Layout(b"", n, d))) for d in admitted) > 50
+
+
 @given(ROWS, COLUMNS, st.booleans())
 def test_delta_of_an_exchange_is_the_sum_of_the_proof_and_rounded_up(n: int, columns: list[int], proved: bool) -> None:
     parties = len(columns)
@@ -79,7 +86,7 @@ def test_delta_of_an_exchange_is_the_sum_of_the_proof_and_rounded_up(n: int, col
     noise = max(proved_noise(Layout(b"", n, count)) for count in columns[:-1]) if proved else trusted
     assert noise >= trusted - 21 * 2**13
     openings = sum(columns[i] * columns[j] for i in range(parties) for j in range(i))
-    proofs = Fraction(1, 2**40) + parties * (parties + 1) * Fraction(1, 2**179)
+    proofs = Fraction(1, 2**40) + parties * (parties + 1) * Fraction(1, 2**172)
     exact = openings * Fraction(noise, 2**88) + (proofs if proved else openings * Fraction(1, 2**60))
     assert exchange_delta(n, columns, proved=proved) == exact
     stated = mechanism_of(exchanging()).delta_implementation(n, columns, proved=proved)
