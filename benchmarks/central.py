@@ -1,8 +1,8 @@
-"""All methods for one holder with a proved calibration, and what needs no privacy: same rows, (epsilon, delta), scales.
+"""All methods for one holder with a proved calibration, and fits without privacy, on the same rows and scales.
 
-Nothing is read from private rows but by the methods themselves: a tenth of the rows is public and gives all scales and
-bounds. All private ones: replace_one neighbours, the same (epsilon, delta), the same public numbers. Methods proved for
-add/remove go by groups of two, as in the product. Without the tables a made-up one is taken.
+Only the methods themselves read private rows: a public tenth of the rows gives all scales and bounds. All private
+methods have replace_one neighbours, the same (epsilon, delta) and the same public numbers. Methods proved for
+add/remove go by groups of two, as in the product. Without the tables it makes one up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator, spread
-from benchmarks.methods.published import IN_PARTS
-from benchmarks.methods.second_moment import clipped, dp_olse
-from benchmarks.panels import Panel, draw_panels
+from benchmarks.harness import Asked, Experiment, Panel, Report, as_table, draw_panels, generator, spread
+from benchmarks.methods import IN_PARTS, clipped, dp_olse
 from benchmarks.wang2018_methods import FOLDS, Table, chosen, product_fit
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
@@ -27,6 +25,7 @@ from commingle.party_agent.private.regression.sums import PublicMoments, dp_pmto
 from commingle.shared.dp.calibration import rho_of_epsilon
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
+WARNING = "Calibrations here are all proved; scales and bounds come from a public tenth of the rows."
 WITHOUT_PRIVACY = ("not private", "public rows only")
 PUBLIC_FOLD = 0
 TESTED = range(PUBLIC_FOLD + 1, FOLDS)
@@ -51,7 +50,7 @@ _UNBOUNDED = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Public rows and the private ones, columns standardised and labels brought into [-1, 1] by the public rows."""
+    """Public and private rows; the public ones standardise columns and bring labels into [-1, 1]."""
 
     public_x: Floats
     public_y: Floats
@@ -62,7 +61,7 @@ class Split:
 
     @property
     def moments(self) -> PublicMoments:
-        """Second moments of the public rows; a thousandth on the diagonal, since columns may follow from each other."""
+        """Second moments of the public rows, plus a thousandth on the diagonal, as columns may be collinear."""
         d = self.x.shape[1]
         second = self.public_x.T @ self.public_x / len(self.public_x) + 1e-3 * np.eye(d)
         return PublicMoments(second.astype(np.float64), float(np.mean(self.public_y**2)))
@@ -76,7 +75,7 @@ def one_column(table: Table) -> Table:
 
 
 def _standardised(table: Table) -> tuple[Floats, Floats]:
-    """Columns by mean and deviation, the label by mean and largest size, all of the public rows."""
+    # by mean and deviation of columns, and by mean and largest size of the label, of the public rows
     public = table.fold == PUBLIC_FOLD
     means, sds = table.x[public].mean(axis=0), table.x[public].std(axis=0)
     y = table.y - table.y[public].mean()
@@ -92,7 +91,7 @@ def split(table: Table, fold: int) -> Split:
 
 
 def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
-    """Slopes of all methods for the standardised columns; no intercept, since all is centred by public means."""
+    """Slopes of all methods for the standardised columns, without an intercept, as public means centre everything."""
     d, moments = data.x.shape[1], data.moments
     scale = max(sqrt(d), 2.0)  # about the norm of a standardised row; a single column is cut at two deviations
     sample = clip_sample(data.x / scale, data.y, row_bound=1.0, label_bound=1.0)
@@ -114,7 +113,7 @@ def fitted(data: Split, privacy: Privacy, draw: Generator) -> dict[str, Floats]:
 
 
 def ratios(table: Table, epsilon: float, *, folds: Sequence[int] = TESTED, runs: int) -> dict[str, list[float]]:
-    """Test MSE over the MSE of predicting the public mean, one per run and fold; below 1 something was learnt."""
+    """Test MSE over the MSE of predicting the public mean, by run and fold; below 1 the method learnt something."""
     found: dict[str, list[float]] = {}
     for fold in folds:
         data = split(table, fold)
@@ -144,7 +143,7 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    shown = ["Calibrations here are all proved; scales and bounds come from a public tenth of the rows."]
+    shown = list[str]()
     for kind in ("tables", "one_column"):
         cells = [
             {**{name: t[name] for name in ("table", "n", "d")}, "epsilon": cell["epsilon"]}
@@ -171,7 +170,7 @@ def draw(report: Report, folder: Path) -> None:
         draw_panels(folder / f"{name}.png", panels, columns=min(3, len(panels)))
 
 
-EXPERIMENT = Experiment("central", __doc__, measure, lines, draw)
+EXPERIMENT = Experiment("central", __doc__, measure, lines, draw, warning=WARNING)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

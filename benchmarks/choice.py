@@ -1,9 +1,10 @@
 """What should I have used? Every way from three members' columns, or one holder's table, to a private linear fit.
 
-A person risks the same everywhere: three members release at an epsilon each, and a method of one trusted holder of the
-joined table spends what the three lose together (`per_subject` of the release, replace_one, delta 1e-5). A public tenth
-of the rows gives bounds; R^2 of a tested tenth by `shrunken`, predictions clipped as `predict` clips them, means over
-runs, and of `moments` less each way of a holder on the same rows. The tables had no part in choosing constants.
+The risk of a person is the same everywhere: three members release at an epsilon each, and a method of one trusted
+holder of the joined table spends what the three lose together (`per_subject` of the release, replace_one, delta 1e-5).
+A public tenth of the rows gives bounds. Figures are R^2 of a tested tenth by `shrunken`, with predictions clipped as
+`predict` clips them: means over runs, and differences of `moments` and each way of a holder on the same rows. The
+tables had no part in choosing constants.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,7 @@ import click
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from benchmarks.harness import Asked, Experiment, Report, spread
-from benchmarks.panels import Panel, draw_panels
+from benchmarks.harness import Asked, Experiment, Panel, Report, draw_panels, spread
 from benchmarks.peers import by_peer
 from benchmarks.release_law import party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, columns
@@ -32,7 +32,7 @@ TABLES = (
     *("insurance_numeric", "wine", "sml", "parkinsons", "support2", "nhanes_bp", "bike_hour"),
     *("keggundirected", "diabetes130"),
 )
-"""Of the reporting half: a thousand rows or more, forty features at most, one of each source, something to explain."""
+"""Of the reporting half: at least 1000 rows, at most forty features, one of each source, with something to explain."""
 EPSILONS = (0.3, 1.0, 3.0)
 RELEASES = ("moments", "rmgm", "dgm")
 HOLDER: tuple[RegressionMethod, ...] = ("two_stage", "adassp", "boosted_adassp")

@@ -1,6 +1,6 @@
 """A consortium of any installation: its commands, and real processes on real sockets.
 
-`commingle.testing` starts this installation; measurements set another one beside it.
+`commingle.testing` starts this installation; measurements compare another one with it.
 """
 
 import json
@@ -46,7 +46,7 @@ class Commingle:
     def serving(
         self, *words: Words, log: "int | IO[str]" = subprocess.DEVNULL
     ) -> "Iterator[tuple[subprocess.Popen[str], dict[str, str]]]":
-        """A server, and the first line it prints: where it listens, nothing if it ended before."""
+        """A server, and the first line that it prints: where it listens, or nothing if it has ended."""
         port = () if words[0] == "party" else ("--port", "0")
         command = [self.command, *words, *port]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
@@ -64,13 +64,13 @@ class Commingle:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system seconds of a process and of its children that ended."""
+    """User and system seconds of a process and of its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 
 
-def timed(work: Callable[[], object], settled: Callable[[], object] = lambda: None) -> tuple[float, float]:
-    """Seconds by the clock, and of processors of what it starts and ends; `settled` waits for what goes on."""
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and processor seconds of children that have ended."""
 
     def used() -> float:
         times = os.times()
@@ -78,9 +78,7 @@ def timed(work: Callable[[], object], settled: Callable[[], object] = lambda: No
 
     began, before = time.perf_counter(), used()
     work()
-    wall = time.perf_counter() - began
-    settled()
-    return wall, used() - before
+    return time.perf_counter() - began, used() - before
 
 
 def numeric(columns: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -92,7 +90,7 @@ class Consortium:
     """A coordinator and its members, each with the names of its columns.
 
     Attributes:
-        by_hand: whether releases wait for `approve`; policies approve what the coordinator proposes otherwise.
+        by_hand: whether releases wait for `approve`; otherwise policies approve the coordinator's proposals.
     """
 
     commingle: Commingle
@@ -108,7 +106,7 @@ class Consortium:
         return "--home", self.root / name
 
     def prepare(self) -> None:
-        """Keys, policies, invites and pins; nothing runs afterwards."""
+        """Make keys, policies, invites and pins; nothing runs afterwards."""
         proposer = self.commingle.json("coordinator", "init", "--home", self.hub, "--name", "hub")["fingerprint"]
         rule = {"proposer": proposer, "max_rho": 1e6, "mechanisms": MECHANISMS}
         allowed = {"max_epsilon": 100.0, "max_delta": 1e-5, "mechanisms": MECHANISMS, "trusted_bounds": True}
@@ -126,16 +124,16 @@ class Consortium:
                 if others := [f"{other}={key}" for other, key in keys.items() if other != name]:
                     self.commingle.run("party", "pin", *self.home(name), *others)
 
-    def register(self, name: str, table: Path, schema: list[dict[str, Any]] | None = None) -> None:
-        """A member's table, whose subjects are in the column `id`; of numbers in [-1, 1] where nothing is said."""
+    def register(self, name: str, table: Path) -> None:
+        """Register a member's table of numbers in [-1, 1], whose subjects are in the column `id`."""
         file = self.root / f"{name}.json"
-        file.write_text(json.dumps(schema or numeric(self.members[name])))
+        file.write_text(json.dumps(numeric(self.members[name])))
         source = ("--source", table, "--subject-id", "id", "--schema", file, "--listed")
         self.commingle.run("party", "datasets", "add", "main", *self.home(name), *source)
 
     @contextmanager
     def coordinator(self) -> "Iterator[tuple[subprocess.Popen[str], str]]":
-        """It serves, and members know where: it listens elsewhere after every start."""
+        """Start the coordinator and tell members its address, which changes at every start."""
         with self.commingle.serving("coordinator", "serve", "--home", self.hub) as (process, said):
             for name in self.members:
                 (path,) = (self.root / name / "consortia").glob("*/coordinator.json")
@@ -166,7 +164,7 @@ class Consortium:
     ) -> tuple[str, float]:
         """A release of this study, and the seconds from its last approval to its publication.
 
-        `proposed` gets its id first, and approves where policies do not.
+        `proposed` gets its id first; it approves the release if policies do not.
         """
         parties = [{"name": p, "dataset": "main", "attributes": numeric(own)} for p, own in self.members.items()]
         usual = {"study": "benchmark", "subjects": "listed", "epsilon": 1.0, "delta": 1e-5, "parties": parties}
@@ -190,7 +188,7 @@ class Consortium:
         return release, time.monotonic() - approved
 
     def approve(self, release: str) -> None:
-        """By hand, once each agent has seen it."""
+        """Approve by hand, once each agent has seen the release."""
         for name in self.members:
             while release not in {
                 i["id"] for i in self.commingle.json("party", "proposals", *self.home(name))["items"]

@@ -1,12 +1,12 @@
-"""How often the 95 % intervals of `measurement_error` hold the coefficients they are for, and how often fits warn.
+"""How often 95 % intervals of `measurement_error` hold their coefficients, and how often fits warn.
 
-Releases are drawn from the law of their second moments (release_law.py); one real table is also released for real, by
-the product's own code. Synthetic tables: ten correlated features and a label with R^2 about one half, three parties of
-4, 4 and 3 columns, normal rows; a new table for every release, so that one release serves the intervals for the table
-and those for the population. Real tables: three parties, planned k, intervals for the table.
+It draws releases from the law of their second moments (release_law.py), and also makes releases of one real table by
+the product's own code. Synthetic tables have normal rows, ten correlated features and a label with R^2 about one half,
+and three parties of 4, 4 and 3 columns. Every release has a new table, so that one release serves the intervals for the
+table and those for the population. Real tables have three parties, planned k, and intervals for the table.
 
-Coverage is the share of slopes that are in their intervals: `mean` over slopes, `least` of one slope. Where fits of a
-setting warn in part, `silent` is the coverage of those that do not.
+Coverage is the share of slopes in their intervals: `mean` over slopes, `least` of one slope. If some fits of a setting
+warn, `silent` is the coverage of the others.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, generator
+from benchmarks.harness import Asked, Experiment, Report, covers, generator
 from benchmarks.release_law import (
     Array,
     dgm_gram,
@@ -51,7 +51,7 @@ _CHECKED = "bike_hour", ("rmgm", 100.0)  # the release that is also made for rea
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """n subjects and noise of `multiplier` times a party's sensitivity 2 sqrt(d_j); k is None for dgm."""
+    """n subjects, and noise of `multiplier` times a party's sensitivity 2 sqrt(d_j); k is None for dgm."""
 
     n: int
     k: int | None
@@ -74,22 +74,21 @@ class Trial:
 
     @property
     def held(self) -> Array:
-        """(q,) whether each slope is in its interval."""
-        low, high = self.fit.intervals[1:].T
-        return np.asarray((low <= self.truth) & (self.truth <= high), dtype=np.float64)
+        """(q,) 1 for each slope that is in its interval."""
+        return covers(self.fit.intervals[1:], self.truth).astype(np.float64)
 
 
 def summary(trials: Sequence[Trial]) -> dict[str, Any]:
     """Coverage over all trials and over those that do not warn, and the share that warns."""
-    held = np.array([trial.held for trial in trials])
+    within = np.array([trial.held for trial in trials])
     silent = np.array([not trial.fit.warnings for trial in trials])
     return {
         "releases": len(trials),
-        "mean": float(held.mean()),
-        "least": float(held.mean(axis=0).min()),
+        "mean": float(within.mean()),
+        "least": float(within.mean(axis=0).min()),
         "warned": float(1 - silent.mean()),
-        "silent_mean": float(held[silent].mean()) if silent.any() else None,
-        "silent_least": float(held[silent].mean(axis=0).min()) if silent.any() else None,
+        "silent_mean": float(within[silent].mean()) if silent.any() else None,
+        "silent_least": float(within[silent].mean(axis=0).min()) if silent.any() else None,
     }
 
 
@@ -140,9 +139,9 @@ def synthetic(setting: Setting, *, releases: int) -> dict[IntervalFor, list[Tria
 def real(
     values: Array, *, mechanism: Mechanism, epsilon: float, releases: int, sampler: Sampler | None = None
 ) -> tuple[list[Trial], int]:
-    """Fits of one table (n, p) within [0, 1], released that often, and its published rows.
+    """Fits of that many releases of one table (n, p) within [0, 1], and the number of published rows.
 
-    With a sampler releases are made for real, without one drawn from their law.
+    With a sampler the product's code makes the releases; without one they are drawn from their law.
     """
     p = values.shape[1]
     attributes = [NumericAttribute(name=f"x{i}" if i < p - 1 else "y", lower=0, upper=1) for i in range(p)]

@@ -1,11 +1,11 @@
-"""The measurements on tables: what each needs, how long it takes, and running one again, without network.
+"""The measurements on tables: the needs and the time of each, and running one again without network.
 
 python -m benchmarks.experiments [NAME ...] [--data DIR] [--out DIR] [--quick]
 
 Without names it lists them and the tables that they need, with licence, source and checksum, and says which are at hand
-(docs/tables.md: how to make them). With names, or `all`, it runs those; figures and pictures go to --out, to be
-compared with those of the page. One whose rows are all of tables that are not at hand is skipped, and one that has
-others runs without them; both are said.
+(docs/tables.md: how to make them). With names, or `all`, it runs these; compare the figures and pictures in --out with
+those of the page. It skips an experiment if all its rows are of tables that are not at hand, and otherwise runs it
+without these; it says both.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import choice, coverage, encodings, labelled, planning, rates, synthetic, users, wu2022
+from benchmarks import choice, coverage, labelled, planning, rates, synthetic, users, wu2022
 from benchmarks.harness import Experiment, heading, row
 from benchmarks.tables import DATA, FOLDS_FILE, at_hand, recorded, standing
 from benchmarks.wang2018_methods import TABLES, names
@@ -30,8 +30,8 @@ class OnTables:
         name: of the module below `benchmarks`.
         page: below docs/.
         tables: names of docs/tables.md.
-        minutes: rough, of one processor; None where no run was timed.
-        rows_besides: whether it makes up rows too, and so has something to measure without tables.
+        minutes: about how many of one processor; None if we timed no run.
+        rows_besides: whether it also makes up rows, and so can measure something without tables.
     """
 
     name: str
@@ -50,7 +50,7 @@ class OnTables:
         return [name for name in self.tables if name not in there]
 
     def skipped(self, data: Path) -> bool:
-        """Whether nothing of it could be measured; tables that have folds are nothing without them."""
+        """Whether it can measure nothing; tables with folds are of no use without these."""
         there = names(data) if _FOLDS in self.tables else at_hand(data, self.tables)
         return not self.rows_besides and not {*self.tables} & {*there}
 
@@ -69,11 +69,9 @@ EXPERIMENTS = (
     OnTables("public_moment", "public_moment.md", ("winequality_white",), 2),
     OnTables("central", "central.md", (*TABLES["central"], _FOLDS), 5, rows_besides=False),
     OnTables("choice", "choice.md", choice.TABLES, 3, rows_besides=False),
-    OnTables("classification", "wu2022.md", tuple(wu2022.TABLES), 6, rows_besides=False),
     OnTables("coverage", "coverage.md", coverage.TABLES, 4),
     OnTables("keyed", "design/keyed.md", coverage.TABLES),
     OnTables("planning", "forecasts.md", planning.TABLES),
-    OnTables("encodings", "forecasts.md", encodings.TABLES, 10, rows_besides=False),
     OnTables("users", "central.md", users.TABLES, 3, rows_besides=False),
     OnTables("odds_ratios", "answers.md", tuple(dict.fromkeys(q.table for q in labelled.BINARY)), 30),
     OnTables("rates", "answers.md", tuple(dict.fromkeys(q.table for q, _ in rates.MEANS)), 4),
@@ -81,7 +79,7 @@ EXPERIMENTS = (
     OnTables("survival", "answers.md", ("support2_raw",), 5),
     OnTables("synthetic", "answers.md", tuple(q.table for q in synthetic.QUESTIONS), 1),
 )
-"""Those that take tables from --data; others make rows up or measure machines."""
+"""The experiments that take tables from --data; others make rows up or measure machines."""
 
 
 def listing(data: Path) -> list[str]:

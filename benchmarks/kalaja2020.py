@@ -1,7 +1,7 @@
 """Kalaja 2020, pre-processing for AdaSSP: its figures 4.1 to 4.8, on the tables at hand.
 
 Add/remove neighbours, delta = min(1e-6, 1/n^2). The thesis takes means, deviations, maxima and ceilings from private
-rows, and so does this: benchmark only. Figures have the thesis's numbers.
+rows, and so does this: benchmark only. Figures have the numbers of the thesis.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, generator, heading, row
-from benchmarks.methods.mapping import Scales
-from benchmarks.methods.published import IN_PARTS, SSP_PARTS
-from benchmarks.panels import Panel, draw_panels
+from benchmarks.harness import Asked, Experiment, Panel, Report, draw_panels, generator, heading, row
+from benchmarks.methods import IN_PARTS, SSP_PARTS, Scales
 from benchmarks.wang2018_methods import FOLDS, Table, at_defaults, chosen
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, Sample, clip_sample
@@ -25,14 +23,14 @@ from commingle.shared.dp.sensitivity import Adjacency
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How rows are treated and what is fitted.
+    """The treatment of rows and the method.
 
     Attributes:
         c: columns are cut above mean + c sd; None leaves them.
         clip_test: whether test rows are cut too.
         split_first: whether scales come from the training rows alone, or from all rows before the split.
         centre_label: whether the label's mean is taken off first, which the thesis's equations do not.
-        method: "adassp", "ssp", or "ridge" without privacy; "auto" is what the product takes, with its own noise.
+        method: "adassp", "ssp", or "ridge" without privacy; "auto" is the product's choice, with its own noise.
     """
 
     into: RowMapping = "maximum"
@@ -46,7 +44,7 @@ class Setting:
 
     @property
     def rows(self) -> "Setting":
-        """What of it concerns the rows; equal for settings that fit the same ones."""
+        """The part about rows; equal for settings that fit the same rows."""
         return replace(self, calibration=NoiseCalibration.CLASSICAL, method="")
 
     def allows(self, epsilon: float) -> bool:
@@ -101,7 +99,7 @@ FIGURES: Mapping[str, Mapping[str, Setting]] = {
         "Commingle, largest, c = 1.3": replace(_LARGEST, c=1.3, method="auto"),
     },
 }
-"""The thesis's figures by its numbers; its section 3.3.3 has none, and the last is ours."""
+"""The figures of the thesis by their numbers; its section 3.3.3 has none, and the last is ours."""
 REFERENCE = Setting(method="ridge")
 
 
@@ -235,7 +233,7 @@ def measure(asked: Asked) -> Report:
 
 
 def lines(report: Report) -> list[str]:
-    shown = [WARNING, ""]
+    shown = [""]
     for title, settings in FIGURES.items():
         shown += [f"### {title}", "", *heading("table", "ε", *settings)]
         for table in report["tables"]:
@@ -259,7 +257,7 @@ def draw(report: Report, folder: Path) -> None:
         draw_panels(folder / f"kalaja2020_{table['table']}.png", panels, legend_each=True)
 
 
-EXPERIMENT = Experiment("kalaja2020", __doc__, measure, lines, draw)
+EXPERIMENT = Experiment("kalaja2020", __doc__, measure, lines, draw, warning=WARNING)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -1,12 +1,12 @@
-"""Releases over different, overlapping subjects: how often intervals hold, what R^2 is left, whether a guess succeeds.
+"""Releases over different, overlapping people: how often intervals hold, and how much R^2 is left.
 
-Everybody is at each of three parties with a chance, the overlap, by itself. Releases are made by the product's own code
-from encoded rows and random pseudonyms, with noise of its scale; of moments without encryption, which changes nothing,
-and with as many buckets as a study of proved bounds has.
+Each of three parties holds everybody with the same chance, the overlap, independently. The product's own code makes the
+releases from encoded rows and random pseudonyms, with noise of its scale. Releases of moments have no encryption, which
+changes nothing, and as many buckets as a study of proved bounds.
 
-Coverage: N people with normal rows, ten correlated features and a label with R^2 one half, parties of 4, 4 and 3
-columns; 95 % intervals for the population, noise and sampling counted, of fits that have some. R^2: of real tables, on
-a fifth that nobody was given, beside the same release with listed subjects.
+Coverage: N people with normal rows, ten correlated features and a label with R^2 one half; parties of 4, 4 and 3
+columns; 95 % intervals for the population, which count noise and sampling, of fits that have intervals. R^2: of real
+tables, on a fifth that no party got, beside the same release with listed subjects.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.coverage import SCHEMA, SIZES, TABLES, TARGET, population
-from benchmarks.harness import Asked, Experiment, Report, generator
+from benchmarks.harness import Asked, Experiment, Report, covers, generator
 from benchmarks.release_law import Array, Integers, drawn_by, of_parties, party_sizes, proposed, study_of
 from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import PreparedMoments, fit_prepared
@@ -44,14 +44,14 @@ _RELEASE = "0" * 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Party:
-    """What a party holds: pseudonyms (n, 32), or ranks (n,) where subjects are listed, and encoded rows (n, d)."""
+    """A party's pseudonyms (n, 32), or ranks (n,) if subjects are listed, and its encoded rows (n, d)."""
 
     names: NDArray[Any]
     rows: Array
 
 
 def tables(encoded: Array, sizes: Sequence[int], overlap: float | None, draw: np.random.Generator) -> list[Party]:
-    """The parties' tables of everybody's encoded rows (N, p); listed without an overlap."""
+    """The parties' tables of everybody's encoded rows (N, p); subjects are listed without an overlap."""
     n, parts = len(encoded), np.split(np.arange(encoded.shape[1]), np.cumsum(sizes)[:-1])
     if overlap is None:
         return [Party(np.arange(n), encoded[:, columns]) for columns in parts]
@@ -61,7 +61,7 @@ def tables(encoded: Array, sizes: Sequence[int], overlap: float | None, draw: np
 
 
 def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> PreparedMoments:
-    """A release of these tables, as agents and coordinator make it, and as a learner takes it."""
+    """A release of these tables as agents and coordinator make it, in the form that a learner reads."""
     mechanism, terms, plans = mechanism_of(spec), spec.terms, plan_blocks(spec)
     sums: dict[str, Sums] = {}
     made: list[Integers] = []
@@ -87,7 +87,7 @@ def released(spec: ReleaseSpec, parties: Sequence[Party], draw: Sampler) -> Prep
 
 
 def exchanged(spec: ReleaseSpec, made: Sequence[Integers], sigmas: Sequence[int], draw: Sampler) -> list[Integers]:
-    """The blocks that an exchange of these rows ends in, each cross block in the columns of the party that is first."""
+    """The blocks at the end of an exchange of these rows; each cross block is in the columns of its first party."""
     at, first, blocks = places(spec.terms), first_place(spec.terms), []
     real = [rows.astype(np.float64) for rows in made]
     for i, (share, sigma) in enumerate(zip(spec.parties, sigmas, strict=True)):
@@ -131,9 +131,9 @@ def release_of(
     seed: bytes | None = None,
     weighted: Weighted | None = None,
 ) -> PreparedMoments:
-    """Moments of people with these cells; without an overlap subjects are listed. `weighted` is of the first party.
+    """Moments of people with these cells; without an overlap subjects are listed. The first party gets `weighted`.
 
-    Cells of a crossed attribute are a tuple, those of its parts.
+    A crossed attribute has a tuple of cells, one for each part.
     """
     n, subjects = len(cells[-1]), "listed" if overlap is None else "keyed"
     asked = study_of(attributes, sizes, n, epsilon, mechanism="moments", subjects=subjects)
@@ -177,7 +177,7 @@ COVERED = tuple(
 
 
 def covered(setting: Setting, *, releases: int) -> dict[str, float | None]:
-    """How often intervals for the population hold its slopes; and how often there are some."""
+    """How often intervals for the population hold its slopes, and how often fits have intervals."""
     draw = generator(*sha256(repr(setting).encode()).digest())
     _, _, truth = population()
     asked = study(
@@ -189,30 +189,29 @@ def covered(setting: Setting, *, releases: int) -> dict[str, float | None]:
         keyed=True,
         two_stages=setting.two_stages,
     )
-    held, warned, selected = [], 0, 0
+    within, warned, selected = [], 0, 0
     for _ in range(releases):
         spec = proposed(asked, draw.bytes(32))
         prepared = released(spec, tables(people(setting.people, draw), SIZES, setting.overlap, draw), rounded_gaussian)
         fit = fit_prepared(prepared, TARGET, interval_for="population")
-        low, high = fit.intervals[1:].T
-        if np.isfinite(low).all():
-            held.append((low <= truth) & (truth <= high))
+        if np.isfinite(fit.intervals[1:, 0]).all():
+            within.append(covers(fit.intervals[1:], truth))
         warned += bool(fit.warnings)
         selected += any("differ" in warning for warning in fit.warnings)
-    found = np.array(held)
+    found = np.array(within)
     return {
-        "answered": len(held) / releases,
-        "coverage": float(found.mean()) if held else None,
-        "least": float(found.mean(axis=0).min()) if held else None,
+        "answered": len(within) / releases,
+        "coverage": float(found.mean()) if within else None,
+        "least": float(found.mean(axis=0).min()) if within else None,
         "warned": warned / releases,
         "selected": selected / releases,
     }
 
 
 def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
-    """R^2 of `shrunken` on a fifth that nobody was given, of a table (n, p) within [0, 1] whose label is last.
+    """R^2 of `shrunken` on a fifth that no party got, of a table (n, p) within [0, 1] whose label is last.
 
-    Where the fit is refused, that of the mean, 0.
+    If the fit is refused, that of the mean, 0.
     """
     draw = generator(seed)
     shuffled = 2 * values[draw.permutation(len(values))] - 1
@@ -226,7 +225,7 @@ def predicted(
 ) -> Array | None:
     """Labels of tested rows by `shrunken` on a two-stage release of rows (n, p) within [-1, 1], the label last.
 
-    None where the fit is refused: parties have hardly anybody in common as far as is seen.
+    None if the fit is refused: noise leaves open whether parties share enough people.
     """
     attributes = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(training.shape[1])]
     sizes = party_sizes(training.shape[1], parties)

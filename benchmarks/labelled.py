@@ -1,4 +1,4 @@
-"""Real tables as attributes with levels: what is asked of each, and made-up people where a table is not at hand."""
+"""Real tables as attributes with levels: the question of each, and made-up people if a table is not at hand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute, Catego
 Codes = NDArray[np.intp]
 LABEL, TIME = "outcome", "time"
 _LEAST, _MOST = 0.02, 5
-"""The share that a level has at least, and how many an attribute has beside all others together."""
+"""The least share of a level, and the most levels of an attribute beside all others together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Question:
     Attributes:
         table: of docs/tables.md.
         outcome: its column.
-        event: what an outcome is counted as an event for, a text or a least number; or levels in order.
-        levels: columns that are taken as they are, rare levels together.
-        cut: columns that are cut at quartiles.
-        family: of the model; of `poisson` the outcome is a count.
-        time: column of the time that a count is by; none where it is empty.
+        event: the text or the least number of an event; or levels in order.
+        levels: columns taken as they are, with rare levels together.
+        cut: columns cut at quartiles.
+        family: of the model; a `poisson` outcome is a count.
+        time: column of the time of a count; empty if there is none.
     """
 
     table: str
@@ -41,7 +41,7 @@ class Question:
     time: str = ""
 
     def read(self, data: Path) -> "Labelled":
-        """The table; made-up people where it is not at hand."""
+        """The table, or made-up people if it is not at hand."""
         path = data / f"{self.table}.parquet"
         if not path.is_file():
             people = made_up(self.family)
@@ -54,7 +54,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
-    """People: outcomes (N,), an event, a level or a count, places of levels (N, d), and the time of a count (N,)."""
+    """N people: outcomes (N,), each an event, a level or a count; places of levels (N, d); times (N,) of counts."""
 
     family: str
     y: NDArray[np.int64]
@@ -85,7 +85,7 @@ class Labelled:
         return [(c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held]
 
     def as_counted(self, terms: Sequence[str]) -> "Labelled":
-        """With levels as one that a fit with these terms counts as one, as `x3[other (l2, l4)]`."""
+        """The people with levels merged as in a fit with these terms, such as `x3[other (l2, l4)]`."""
         if not any("[other (" in term for term in terms):
             return self
         columns = []
@@ -124,7 +124,7 @@ def _outcome(values: NDArray[Any], event: str | float | tuple[Any, ...]) -> NDAr
 
 
 def _places(values: NDArray[Any]) -> Codes:
-    """The most frequent levels first, and behind them all others together if they are not few."""
+    # the most frequent levels first, and then all others together if they are not few
     levels, at, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
     order = np.argsort(-counts)
     kept = [i for i in order[:_MOST].tolist() if counts[i] >= _LEAST * len(values)]
@@ -135,7 +135,7 @@ def _places(values: NDArray[Any]) -> Codes:
 
 
 def quarters(values: NDArray[Any]) -> Codes:
-    """Numbers up to a quartile have its place; those that are missing the highest."""
+    """The place of the quartile that each number is in; missing numbers have the highest place."""
     known = values[~np.isnan(values)]
     cuts = np.unique(np.quantile(known, [0.25, 0.5, 0.75]))
     many = [cut for cut in cuts.tolist() if np.mean(known > cut) >= _LEAST]

@@ -1,8 +1,8 @@
-"""How long one waits: the start of each command, an agent until it is ready, a release after the last approval.
+"""How long one waits for the start of each command, for an agent, and for a release after the last approval.
 
-Every figure is a real process on real sockets. Commands: least wall and processor seconds of some runs. A release: real
-agents over one coordinator, from the moment at which the last approval can be seen to the publication. Another
-installation is measured beside this one in the same run: before=OTHER/.venv/bin/commingle
+Every figure is of real processes on real sockets. Commands have the least wall and processor seconds of some runs. A
+release, of real agents at one coordinator, takes from the time when the last approval can be seen to the publication.
+You can measure another installation beside this one in the same run: before=OTHER/.venv/bin/commingle
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def once(commingle: Commingle, *words: str | Path) -> None:
 
 
 def of_releases(consortium: Consortium, *, rows: int, runs: int) -> dict[str, str]:
-    """Start of an agent; from last approval to publication for each mechanism; verify and fit of a release."""
+    """An agent's start, last approval to publication for each mechanism, and verify and fit of a release."""
     found, run, home = {}, consortium.commingle.run, consortium.home(_FIRST)
     with consortium.coordinator() as (_, url):
         start = partial(once, consortium.commingle, "party", "serve", *home)

@@ -1,10 +1,10 @@
 """Two coordinator replicas on one database under load: requests per second, p99, errors, lost writes.
 
-Real processes and sockets. Every worker is a member that takes releases of its own from proposal to publication, each
-request sent to either replica at random; readers list releases meanwhile. The first release and every fourth after it
-is one of moments, with the next member, every step of its exchange over the network. At the end every release that a
-worker saw accepted must be published at both replicas, and a sample is verified in full. SQLite unless a PostgreSQL URL
-is given; blobs are in a directory, or in the bucket that is given.
+Real processes and sockets. Every worker is a member that takes releases of its own from proposal to publication. It
+sends each request to either replica at random, and lists releases meanwhile. Its first release and every fourth after
+it is one of moments with the next member, with every step of the exchange over the network. At the end every release
+that a worker saw accepted must be published at both replicas, and a sample is verified in full. The database is SQLite
+unless you give a PostgreSQL URL; blobs are in a directory unless you give a bucket.
 """
 
 import contextlib
@@ -55,16 +55,17 @@ from tests.world.side import Exchanging, Integers
 _ROWS, _COLUMNS, _MOMENTS_COLUMNS = 2_000, 10, 5
 _VERIFIED = 20
 _MOMENTS_EVERY = 4
+_PATIENCE_SECONDS = 60.0
 _OCTETS = "application/octet-stream"
 
 
 class _RefusedError(Exception):
-    """A request came to nothing; the tally has it."""
+    """A request failed; the tally counts it."""
 
 
 @dataclass
 class Tally:
-    """Seconds per kind of request, and everything that was not a success."""
+    """Seconds of requests by kind, and all failures."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     errors: list[str] = field(default_factory=list)
@@ -91,7 +92,7 @@ class Worker:
         return self.key.verifying_key.raw.hex()
 
     def release(self) -> None:
-        """One of this member alone, from proposal to upload."""
+        """A release of this member alone, from proposal to upload."""
         spec = self._propose("rmgm", self.share(_COLUMNS))
         approval = open_envelope(self._approve(spec), Approval, keys=[self.key.verifying_key])
         plan = plan_block(spec.document, spec.document.parties[0])
@@ -101,7 +102,7 @@ class Worker:
         self.call("list", "GET", "/v1/releases?limit=20", None)
 
     def release_moments(self, other: "Worker") -> None:
-        """One of two members, every step of both; what is fetched must be what was sent."""
+        """A release of moments of two members, every step of both; each fetches what the other sent."""
         members = {member.name: member for member in (self, other)}
         spec = self._propose("moments", *(member.share(_MOMENTS_COLUMNS) for member in members.values()))
         exchange = Exchange.of(spec, {name: member._approve(spec) for name, member in members.items()})  # noqa: SLF001 - its own kind
@@ -130,7 +131,7 @@ class Worker:
         self.call(f"{kind} up", "PUT", path, body, headers)
 
     def fetch(self, kind: str, path: str, sent: bytes) -> None:
-        """A message of an exchange, which is to be what its sender sent."""
+        """Fetch a message of an exchange, which must be what its sender sent."""
         if self.call(f"{kind} down", "GET", path, None).content != sent:
             raise AssertionError("the coordinator gave other bytes than were sent")
 
@@ -185,7 +186,7 @@ class Worker:
     def call(
         self, kind: str, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
     ) -> httpx.Response:
-        """The answer, counted. Raises _RefusedError where it is none or no success."""
+        """Count and return the answer. Raises _RefusedError: there is none, or it is no success."""
         given = {"Content-Type": "application/json"} if headers is None and body is not None else headers
         start = time.perf_counter()
         try:
@@ -268,9 +269,8 @@ def run(home: Path, database_url: str | None, bucket: str | None, *, seconds: fl
     }
 
 
-def _lost(urls: list[str], accepted: list[str], *, patience: float = 60.0) -> list[str]:
-    """What was accepted and is not published at every replica within a minute."""
-    until = time.monotonic() + patience
+def _lost(urls: list[str], accepted: list[str]) -> list[str]:
+    until = time.monotonic() + _PATIENCE_SECONDS
     with httpx.Client(timeout=60) as client:
         left = [(url, release) for url in urls for release in accepted]
         while left and time.monotonic() < until:

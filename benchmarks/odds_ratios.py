@@ -1,36 +1,31 @@
-"""Odds and rate ratios of one release: how often intervals hold, and what the AUC loses beside the fit on the rows.
+"""Odds and rate ratios of one release: how often intervals hold, and the AUC beside that of the fit on the rows.
 
-Six tables with an event, two with a count and two with ordered levels, at three parties; made-up people where they are
-not at hand. A trial draws n rows of a table with replacement, releases them (`moments`, the product's own code without
-encryption, which changes nothing) and fits all attributes. Subjects are listed, or keyed and at each party with a
-chance, the overlap, by itself. 95 % intervals for the table are held against the fit of `statsmodels` on the drawn
-rows, those for the population, which is the whole table, against its fit on all rows, with levels as one that the
-release's fit counts as one. AUC is among the population.
-A cell with a weight is of a study that gives the outcome one, as `commingle plan` proposes it for readmission, whose
-features explain a tenth or less.
-Of ordered levels `equations` is held against the release's own equations on all rows: where odds are not proportional
-the maximum of the likelihood is another figure.
-Coverage is a mean over coefficients and trials: coefficients of one release share errors. A coefficient is warned of
-if a warning or a note names its level, or the one that it is compared with; an intercept, if one names any of the
-latter. `quiet` is the coverage of the others.
+Six tables have an event, two a count and two ordered levels, at three parties; it makes people up if they are not at
+hand. A trial draws n rows of a table with replacement, releases them (`moments`, by the product's own code without
+encryption, which changes nothing) and fits all attributes. Subjects are listed; or keyed, and each party holds them
+with the same chance, the overlap, independently. It compares 95 % intervals for the table with the fit of `statsmodels`
+on the drawn rows, and those for the population, the whole table, with its fit on all rows, where the levels that the
+release's fit counts as one also count as one. AUC is among the population. A cell with a weight is of a study that
+gives the outcome one, as `commingle plan` proposes for readmission, whose features explain a tenth or less. For ordered
+levels `equations` compares with the release's own equations on all rows: if odds are not proportional, the maximum of
+the likelihood differs. Coverage is a mean over coefficients and trials; coefficients of one release share errors. A
+coefficient is warned of if a warning or a note names its level, or the level that it is compared with; an intercept, if
+one names any of the latter. `quiet` is the coverage of the others.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
-from benchmarks.harness import Asked, Experiment, Report, generator
+from benchmarks.harness import Asked, Experiment, Report, covers, generator, means
 from benchmarks.keyed import release_of
 from benchmarks.labelled import BINARY, DIABETES, LABEL, OTHERS, Labelled, Question
 from benchmarks.release_law import Array, party_sizes
@@ -46,14 +41,14 @@ Cell = tuple[Question, dict[str, Any]]
 
 
 def auc(scores: Array, event: NDArray[np.bool_]) -> float:
-    """The share of pairs of an event and none in which the event has the higher score."""
+    """The share of pairs of an event and a non-event in which the event has the higher score."""
     ranks, m = rankdata(scores), int(event.sum())
     return float((ranks[event].sum() - m * (m + 1) / 2) / (m * (len(event) - m)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnRows:
-    """A fit without privacy: coefficients and standard errors, of ordered levels those of the features alone."""
+    """A fit without privacy: coefficients and standard errors; for ordered levels those of the features alone."""
 
     b: Array
     errors: Array
@@ -61,7 +56,7 @@ class OnRows:
 
 
 def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice, start: Array | None = None) -> OnRows:
-    """By `statsmodels`; `start` are parameters of a fit nearby."""
+    """Fit by `statsmodels`; `start` has the parameters of a similar fit."""
     X, y = people.design[chosen], people.y[chosen]
     if people.family == "ordinal":
         fit = OrderedModel(y, X[:, 1:], distr="logit").fit(start, method="bfgs", disp=0)
@@ -75,7 +70,7 @@ def on_rows(people: Labelled, chosen: NDArray[np.intp] | slice, start: Array | N
 
 @cache
 def without_noise(people: Labelled) -> Array:
-    """Coefficients of the features by a release's equations, on all rows."""
+    """Coefficients of the features by a release's equations on all rows."""
     attributes, cells, draw = people.attributes, people.cells(np.arange(len(people.y))), generator(42)
     sizes = party_sizes(len(attributes), PARTIES)
     prepared = release_of(attributes, cells, sizes, epsilon=_NO_NOISE, overlap=None, draw=draw)
@@ -93,7 +88,7 @@ def drawn(
 
 
 def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
-    """One release; NaN for what it has not. `whole` is the fit on all rows."""
+    """Figures of one release, NaN where it has none. `whole` is the fit on all rows."""
     chosen, prepared = drawn(people, cell, draw)
     rows = on_rows(people, chosen, whole.parameters)
     start = time.process_time()
@@ -103,10 +98,10 @@ def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.ran
     truth = whole.b if counted is people else on_rows(counted, slice(None)).b
     kept = slice(len(fit.terms) - len(truth), None)
     warned, features = named(fit)[kept], counted.design.shape[1] - 1
-    held = holds(fit, truth)
+    within = holds(fit, truth)
     found = {
-        "population": float(held.mean()),
-        "quiet": float(held[~warned].mean()) if not warned.all() else np.nan,
+        "population": float(within.mean()),
+        "quiet": float(within[~warned].mean()) if not warned.all() else np.nan,
         "warned": float(warned.mean()),
         "standard_error": float(fit.standard_errors[-features:].mean()),
         "rows_standard_error": float(rows.errors[-features:].mean()),
@@ -129,12 +124,11 @@ def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.ran
 
 
 def holds(fit: GeneralisedFit, b: Array) -> NDArray[np.bool_]:
-    low, high = fit.intervals[-len(b) :].T
-    return np.asarray((low <= b) & (b <= high))
+    return covers(fit.intervals[-len(b) :], b)
 
 
 def named(fit: GeneralisedFit) -> NDArray[np.bool_]:
-    """Whether a sentence names a term or the level it is compared with; for an intercept, any first level."""
+    """Whether a sentence names each term or its first level; for an intercept, any first level."""
     said = " ".join((*fit.warnings, *fit.subjects))
     first = {level.partition("[")[0]: level for level in reversed(fit.levels)}
     open_ = any(level in said for level in first.values())
@@ -145,7 +139,7 @@ def named(fit: GeneralisedFit) -> NDArray[np.bool_]:
 
 
 def cells(*, quick: bool) -> list[Cell]:
-    """All settings: listed people of one table, then keyed ones of all."""
+    """All settings: listed people of one table, then keyed people of all tables."""
     if quick:
         of_ordinal = {"n": 4000, "overlap": 0.9, "epsilon": 3.0}
         return [(DIABETES, {"n": 4000, "overlap": None, "epsilon": 3.0}), (OTHERS[-1], of_ordinal)]
@@ -158,52 +152,22 @@ def cells(*, quick: bool) -> list[Cell]:
 
 
 def measure(asked: Asked) -> Report:
-    """One trial of every cell, then the next of every cell: a run that ends early has as many of each."""
-    settings = list(enumerate(cells(quick=asked.quick)))
-    of_family = {number: asked.times(1, _TIMES[question.family]) for number, (question, _) in settings}
-    kept = _Kept(asked.given["trials"])
-
     @cache
     def of(question: Question) -> tuple[Labelled, OnRows]:
         people = question.read(asked.data)
         return people, on_rows(people, slice(None))
 
-    for t in range(max(of_family.values())):
-        for number, (question, cell) in settings:
-            if t < of_family[number] and (number, t) not in kept.found:
-                kept.keep(number, t, trial(*of(question), cell, generator(41, number, t)))
     results = []
-    for number, (question, cell) in settings:
-        trials = [kept.found[number, t] for t in range(of_family[number])]
-        means = {name: float(np.nanmean([each[name] for each in trials])) for name in trials[0]}
+    for number, (question, cell) in enumerate(cells(quick=asked.quick)):
+        people, whole = of(question)
+        times = asked.times(1, _TIMES[question.family])
+        trials = [trial(people, whole, cell, generator(41, number, t)) for t in range(times)]
         about = {"table_name": question.table, "outcome": question.outcome, "family": question.family}
-        coefficients = len(of(question)[1].b)
-        results.append({**about, **cell, "coefficients": coefficients, "releases": len(trials), **means})
+        results.append({**about, **cell, "coefficients": len(whole.b), "releases": times, **means(trials)})
     return {"results": results}
 
 
-class _Kept:
-    """Trials by number of the cell and of the trial, in a file as they end: a line of JSON each."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
-        read = (json.loads(line) for line in lines)
-        self.found: dict[tuple[int, int], dict[str, float]] = {(n, t): figures for n, t, figures in read}
-
-    def keep(self, number: int, t: int, figures: dict[str, float]) -> None:
-        self.found[number, t] = figures
-        if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([number, t, figures]) + "\n")
-
-
-_TRIALS = click.Option(
-    ["--trials"],
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File for each trial as it ends; what it has is not run again. Of one seed.",
-)
-EXPERIMENT = Experiment("odds_ratios", __doc__, measure, options=(_TRIALS,))
+EXPERIMENT = Experiment("odds_ratios", __doc__, measure)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

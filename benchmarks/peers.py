@@ -1,4 +1,4 @@
-"""Other programs on a trusted holder's joined rows, for benchmarks that name a peer; this needs none of ours.
+"""Other programs on a trusted holder's joined rows, for benchmarks that name a peer; it needs nothing of ours.
 
 PYTHON -m benchmarks.peers NAME FILE, PYTHON being of an environment that has the program. FILE is JSON; `cpu_seconds`
 in it ends the program after as many, or where it asks for more than 12 GiB.

@@ -1,10 +1,10 @@
-"""What the planner predicts beside what releases then give: errors of coefficients, R^2, and the constant's R^2.
+"""Forecasts of the planner beside releases: errors of coefficients, R^2, and the constant's R^2.
 
-Synthetic tables and real ones with a regression target, three parties, studies that say nothing else: first stages
-where they suit, analytic calibration, k as the planner chooses it from the uniform assumption. Sums, maps and rows are
-the product's, moments of every release are drawn from their law (`release_law`) and fitted with the product's
-estimators. A forecast is made twice: from the table's own second moments, as if it were public, and from the default
-assumption. Errors are distances of standardised slopes to the fit without privacy on the same rows.
+Tables are synthetic, or real with a regression target, at three parties. Studies say nothing else: first stages where
+they suit, analytic calibration, and the k that the planner chooses from the uniform assumption. Sums, maps and rows are
+the product's. Moments of releases are drawn from their law (`release_law`) and fitted with the product's estimators.
+There are two forecasts: from the table's own second moments, as if it were public, and from the default assumption.
+Errors are distances of standardised slopes to the fit without privacy on the same rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, generator
-from benchmarks.panels import Panel, draw_panels
+from benchmarks.harness import Asked, Experiment, Panel, Report, draw_panels, generator
 from benchmarks.release_law import Array, party_sizes, proposed, release, study_of
 from benchmarks.tables import at_hand, entry
 from commingle.services.fit import PreparedMoments, fit_prepared
@@ -47,7 +46,7 @@ _RELIABLE = 0.1  # share of fits with a warning up to which a row counts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A table as the parties hold it, the columns of each in turn: encoded rows (n, p - 1)."""
+    """A table as the parties hold it: encoded rows (n, p - 1), with the columns of each party in turn."""
 
     name: str
     target: str
@@ -63,7 +62,7 @@ class Case:
 
 
 def synthetic(n: int, columns: int) -> Case:
-    """Uniform features, a label that they explain with R^2 about 0.3."""
+    """Uniform features, and a label that they explain with R^2 about 0.3."""
     draw = generator(0)
     x = draw.uniform(-1, 1, (n, columns - 1))
     signal = x @ draw.choice([-1.0, 1.0], columns - 1)
@@ -75,7 +74,7 @@ def synthetic(n: int, columns: int) -> Case:
 
 
 def real(name: str, data: Path) -> Case:
-    """A table of the data folder, divided as `commingle simulate --parties 3` would."""
+    """A table of the data folder, divided as `commingle simulate --parties 3` divides it."""
     about = entry(data, name)
     table, target = data / about["file"], about["target_column"]
     held = prepare(Wanted(table=table, target=target, parties=_PARTIES, features=tuple(about["feature_columns"])))
@@ -84,7 +83,7 @@ def real(name: str, data: Path) -> Case:
 
 
 def study(case: Case, mechanism: Kind, epsilon: float) -> Study:
-    """What would be asked for, with the k that the planner chooses from the uniform assumption."""
+    """The study, with the k that the planner chooses from the uniform assumption."""
     asked = study_of(case.attributes, case.sizes, len(case.rows), epsilon, mechanism=mechanism)
     design = terms_of(asked)
     chosen = with_best_k(design, task_of(design, Assumptions(target=case.target)))
@@ -98,7 +97,7 @@ def releases(case: Case, asked: Study, repeats: int) -> Iterator[PreparedMoments
 
 
 def compared(case: Case, mechanism: Kind, epsilon: float, *, repeats: int) -> list[dict[str, Any]]:
-    """Errors are rms distances of slopes; warned is said of signal, as that rows were cut is said of nearly all."""
+    """Errors are rms distances of slopes; `warned` counts warnings of signal, as nearly all fits warn of cut rows."""
     default = Assumptions(target=case.target)
     table = replace(default, second_moments=case.moments)
     asked = study(case, mechanism, epsilon)

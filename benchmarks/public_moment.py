@@ -15,9 +15,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.optimize import brentq
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
-from benchmarks.methods.second_moment import TIGHT, TRIANGLE, clipped, dp_olse, dp_pmtolse, noisy_second_moment
-from benchmarks.panels import Panel, draw_panels
+from benchmarks.harness import Asked, Experiment, Panel, Report, draw_panels, generator
+from benchmarks.methods import TIGHT, TRIANGLE, clipped, dp_olse, dp_pmtolse, noisy_second_moment
 from benchmarks.tables import at_hand, columns
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
 from commingle.party_agent.private.regression.problem import Floats, clip_sample
@@ -29,12 +28,12 @@ from commingle.shared.dp.sensitivity import Adjacency
 D = 10
 WINE_PUBLIC = 249
 _LEAST, _TRACE = 0.17, 15.32 * 0.17 * D
-"""Smallest eigenvalue and trace of the second moment, so that tr/(d lambda_min) is the paper's 15.32."""
+"""Smallest eigenvalue and trace of the second moment, with which tr/(d lambda_min) is the paper's 15.32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Public rows, private rows and the coefficients that a fit should find."""
+    """Public rows, private rows, and the true coefficients."""
 
     public_x: Floats = field(repr=False)
     public_y: Floats = field(repr=False)
@@ -49,8 +48,8 @@ class Rows:
 def synthetic(draw: Generator, *, n: int, public: int) -> Rows:
     """Rows N(mu, Psi), beta ~ N(0, I), y = x beta + N(0, 0.05^2); tr(Psi + mu mu^T) = 26, lambda_min = 0.17.
 
-    The paper's mu and Psi were not at hand: here Psi = diag(0.17 ... 5), evenly in the logarithm, turned at random, and
-    mu, along the direction of the largest eigenvalue, makes up the trace.
+    We do not have the paper's mu and Psi. Here Psi = diag(0.17 ... 5), evenly in the logarithm, turned at random; mu,
+    along the direction of the largest eigenvalue, makes up the trace.
     """
     values = np.geomspace(_LEAST, 5.0, D)
     turned = np.linalg.qr(np.random.default_rng(25).normal(size=(D, D)))[0]
@@ -62,15 +61,15 @@ def synthetic(draw: Generator, *, n: int, public: int) -> Rows:
 
 
 def wine_table(data: Path) -> tuple[Floats, Floats] | None:
-    """White wine, or None where it is not at hand."""
+    """White wine, or None if it is not at hand."""
     return next((columns(data, name) for name in at_hand(data, ["winequality_white"])), None)
 
 
 def wine(table: tuple[Floats, Floats], draw: Generator, *, row_norm: bool) -> Rows:
-    """z-scores (which read private rows), rows then divided by their norms or not; 249 rows drawn to be public.
+    """z-scores (which read private rows), divided by row norms or not; 249 drawn rows are public.
 
-    The paper says "normalised"; of eight ways tried these two come nearest to its condition numbers. The truth is least
-    squares on all private rows.
+    The paper says "normalised". Of eight ways that we tried, these two come nearest to its condition numbers. The truth
+    is least squares on all private rows.
     """
     x, y = ((values - values.mean(axis=0)) / values.std(axis=0) for values in table)
     if row_norm:
@@ -92,7 +91,7 @@ METHODS = (
     *("DP-OLSE, private radii", "DP-OLSE, public radii"),
     *("DP-PMTOLSE, published", "DP-PMTOLSE, tight", "DP-PMTOLSE, Commingle"),
 )
-_DELTA = 1e-6  # the product is asked for (epsilon, delta): its epsilon is what rho comes to
+_DELTA = 1e-6  # the product takes (epsilon, delta): epsilon is that of rho
 _STABLE = 0.5
 _CONDITIONS = ("condition_before", "condition_after", "least_before", "least_after")
 _RHO = "\N{GREEK SMALL LETTER RHO}"
@@ -108,7 +107,7 @@ Samples = dict[Any, list[float]]
 def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool) -> dict[tuple[str, float], Floats]:
     """Coefficients of every method and rho; DP-OLSE only if `baseline`."""
     public, noise, found = PublicMoments.of(rows.public_x, rows.public_y), FloatingPoint(draw), {}
-    [apart] = draw.spawn(1)  # the other methods' draws stay what they are without it
+    [apart] = draw.spawn(1)  # so that the draws of other methods do not change
     whitened = transform(rows.x, rows.y, public, make=clip_sample)
     for rho in rhos:
         for name, distance in (("published", TRIANGLE), ("tight", TIGHT)):
@@ -127,7 +126,7 @@ def fitted(rows: Rows, rhos: Sequence[float], draw: Generator, *, baseline: bool
 
 @cache
 def privacy_of(rho: float) -> Privacy:
-    """What the product is asked for so that its one measurement costs rho."""
+    """The (epsilon, delta) with which the product's one measurement costs rho."""
     epsilon = brentq(lambda e: rho_of_epsilon(e, _DELTA) - rho, 1e-3, 1e5, xtol=1e-9)
     return Privacy(float(epsilon), _DELTA, Adjacency.REPLACE_ONE, NoiseCalibration.ZCDP)
 
@@ -135,12 +134,14 @@ def privacy_of(rho: float) -> Privacy:
 def over_rows(
     make: Maker, *, rhos: Sequence[float], sizes: Sequence[int], publics: Sequence[int] = (), trials: int
 ) -> list[dict[str, Any]]:
-    """Error over the number of private rows (figures 1 and 4); of DP-PMTOLSE over that of public ones (2, 3 and 5)."""
+    """Error over the number of private rows (figures 1 and 4), or of DP-PMTOLSE over that of public ones (2, 3, 5)."""
     errors: Samples = {}
     lengths: list[float] = []
     for trial in range(trials):
         draw = generator(2 if publics else 1, trial)
         rows = make(draw)
+        length = float(np.linalg.norm(rows.truth))
+        lengths.append(length)
         for n, public in product(sizes, publics or (None,)):
             part = rows.part(public=public, private=n)
             found = fitted(part, rhos, draw, baseline=not publics)
@@ -148,8 +149,7 @@ def over_rows(
                 plain = np.linalg.lstsq(part.x, part.y)[0].astype(np.float64)
                 found |= {("OLS", rho): plain for rho in rhos}
             for (name, rho), beta in found.items():
-                errors.setdefault((rho, n, public, name), []).append(_error(beta, rows))
-        lengths.append(float(np.linalg.norm(rows.truth)))
+                errors.setdefault((rho, n, public, name), []).append(float(np.linalg.norm(beta - rows.truth)) / length)
     truth = {} if publics else {"truth": float(np.mean(lengths))}
     return [
         {"rho": rho, "n": n, **({"public": public} if publics else {}), "method": name}
@@ -157,10 +157,6 @@ def over_rows(
         | truth
         for (rho, n, public, name), v in errors.items()
     ]
-
-
-def _error(beta: Floats, rows: Rows) -> float:
-    return float(np.linalg.norm(beta - rows.truth) / np.linalg.norm(rows.truth))
 
 
 def synthetic_conditions(*, trials: int) -> list[dict[str, Any]]:
@@ -171,7 +167,8 @@ def synthetic_conditions(*, trials: int) -> list[dict[str, Any]]:
         for public, values in found.items():
             part = rows.part(public=public)
             values.append(_before_and_after(part.x, PublicMoments.of(part.public_x, part.public_y)))
-    return [{"public": public, **_medians(values)} for public, values in found.items()]
+    medians = {public: np.median(values, axis=0).tolist() for public, values in found.items()}
+    return [{"public": public, **dict(zip(_CONDITIONS, of, strict=True))} for public, of in medians.items()]
 
 
 def _before_and_after(x: Floats, public: PublicMoments) -> tuple[float, ...]:
@@ -180,10 +177,6 @@ def _before_and_after(x: Floats, public: PublicMoments) -> tuple[float, ...]:
     after = root @ before @ root
     least = (float(np.linalg.eigvalsh(moment)[0]) for moment in (before, after))
     return (condition(before), condition(after), *least)
-
-
-def _medians(values: Sequence[tuple[float, ...]]) -> dict[str, float]:
-    return dict(zip(_CONDITIONS, np.median(values, axis=0).tolist(), strict=True))
 
 
 def stabilities(*, trials: int) -> list[dict[str, Any]]:
@@ -239,11 +232,6 @@ def wine_figures(table: tuple[Floats, Floats], *, publics: Sequence[int], trials
     }
 
 
-def lines(report: Report) -> list[str]:
-    parts = {"conditions": report["conditions"], **report["figures"], "stability": report["stability"]}
-    return [WARNING, *(line for name, part in parts.items() for line in ("", f"### {name}", "", *as_table(part)))]
-
-
 def _lines(cells: Sequence[Mapping[str, Any]], over: str, series: str) -> dict[str, Any]:
     found: dict[str, list[tuple[float, float]]] = {}
     heads = {"rho": f"{_RHO} = ", "n": "n = ", "method": ""}
@@ -284,7 +272,7 @@ def draw(report: Report, folder: Path) -> None:
     draw_panels(folder / "public_moment_public.png", panels, columns=len(panels), legend_each=True)
 
 
-EXPERIMENT = Experiment("public_moment", __doc__, measure, lines, draw)
+EXPERIMENT = Experiment("public_moment", __doc__, measure, draw=draw, warning=WARNING)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

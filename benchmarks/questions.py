@@ -1,10 +1,10 @@
 """Tables of one release: how far counts are from those of the rows, and how often intervals and tests hold.
 
-Counts are of all pairs of nine attributes of diabetes130_raw (made-up people where it is not at hand), at three parties
+Counts are of all pairs of nine attributes of diabetes130_raw (made-up people if it is not at hand), at three parties
 that hold the same people: the counts and joint shares of `table`, and the weighted rows that `synthesize` draws from.
-Beside them stands a trusted holder of the joined table at the same guarantee of a person, add or remove: OpenDP's
-Gaussian mechanism on all pair tables. Total variation is half the sum of |share - that of the rows|, a mean over pairs
-and releases; of keyed subjects not all count. Coverage is of the population: people are drawn anew for every release.
+Beside them stands a trusted holder of the joined table with the same guarantee for a person, add or remove: OpenDP's
+Gaussian mechanism on all pair tables. Total variation is half the sum of |share - share of the rows|, as a mean over
+pairs and releases; not all keyed subjects count. Coverage is of the population: every release has new people.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ import numpy as np
 import opendp.prelude as dp
 from numpy.typing import NDArray
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
+from benchmarks.harness import Asked, Experiment, Report, covers, generator, means
 from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
 from benchmarks.release_law import Array, party_sizes
 from commingle.services.analysis import cross_table, describe
-from commingle.services.analysis.joint_shares import joint_shares
+from commingle.services.analysis.tables import joint_shares
 from commingle.services.models.factors import Factor
 from commingle.services.models.weighted_rows import weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -32,14 +32,14 @@ from commingle.shared.estimation.cross_products import CrossProducts
 PEOPLE, ATTRIBUTES, DELTA = 13_903, 9, 1e-5
 EPSILONS = (1.0, 3.0)
 SETTINGS = ((4_000, 1.0, 1.0), (4_000, 0.8, 1.0), (2_000, 0.9, 3.0), (800, 1.0, 1.0))
-"""People, the chance that a party holds one, epsilon."""
+"""People, the chance that a party holds a person, epsilon."""
 STAGES, STAGE_SHARES, EVENTS = ("i", "ii", "iii"), np.array([0.5, 0.3, 0.2]), np.array([0.18, 0.23, 0.29])
 MEAN = 55.0
 _SEED = bytes(32)
 
 
 def variations(people: Labelled, *, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
-    """Total variation of one release, a mean over pairs, and of a trusted holder's tables."""
+    """Total variation of one release and of a trusted holder's tables, as means over pairs."""
     chosen = draw.choice(len(people.y), min(PEOPLE, len(people.y)), replace=False)
     attributes, codes = people.attributes, people.both[chosen]
     parties = party_sizes(len(attributes), 3)
@@ -81,7 +81,7 @@ def noisy(tables: Sequence[Array], sigma: float) -> list[Array]:
 
 
 def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) -> dict[str, Any]:
-    """For one release: which intervals hold for the population, and which tests of what is not so reject at .05."""
+    """For one release: shares of intervals that hold the population's figures, and if tests reject truths at .05."""
     stage = draw.choice(3, n, p=STAGE_SHARES)
     attributes: tuple[Attribute, ...] = (
         NumericAttribute(name="age", lower=20, upper=90),
@@ -98,7 +98,7 @@ def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) 
     release = release_of(attributes, cells, (2, 2), epsilon=epsilon, overlap=overlap, draw=draw, seed=_SEED)
     found, about = cross_table(release, "stage", "back"), describe(release, ["age", "smoker"], by="back")
     odds = EVENTS / (1 - EVENTS)
-    held = {
+    within = {
         "shares": _held(found.share_intervals, EVENTS),
         "risk differences": _held(found.difference_intervals[1:], EVENTS[1:] - EVENTS[0]),
         "risk ratios": _held(found.ratio_intervals[1:], EVENTS[1:] / EVENTS[0]),
@@ -107,27 +107,24 @@ def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) 
     }
     unbounded = float(np.isinf(found.odds_intervals[1:, 1]).mean())
     size = [bool(p < 0.05) for p in (about.p_values[0], about.p_values[1])]
-    return {**held, "unbounded": unbounded, "test of means": size[0], "test of a table": size[1]}
+    return {**within, "unbounded": unbounded, "test of means": size[0], "test of a table": size[1]}
 
 
 def _held(intervals: Array, truth: Array) -> float:
-    if len(intervals) != len(truth):
-        return 0.0  # levels count as one, and have no interval of their own
-    low, high = intervals.T
-    return float(np.mean((low <= truth) & (truth <= high)))
+    # levels that count as one have no interval of their own
+    return float(covers(intervals, truth).mean()) if len(intervals) == len(truth) else 0.0
 
 
 def measure(asked: Asked) -> Report:
     people, releases = DIABETES.read(asked.data).first(ATTRIBUTES), asked.times(1, 20)
     counted = {
-        f"{epsilon:g}": _mean([variations(people, epsilon=epsilon, draw=generator(50, i)) for i in range(releases)])
+        f"{epsilon:g}": means([variations(people, epsilon=epsilon, draw=generator(50, i)) for i in range(releases)])
         for epsilon in (EPSILONS[:1] if asked.quick else EPSILONS)
     }
     settings, times = SETTINGS[:1] if asked.quick else SETTINGS, asked.times(3, 1000)
     covered = [
-        {"n": n, "overlap": overlap, "epsilon": epsilon}
-        | _mean([coverage(n, overlap, epsilon, generator(51, s, i)) for i in range(times)])
-        for s, (n, overlap, epsilon) in enumerate(settings)
+        {"n": n, "overlap": o, "epsilon": e, **means([coverage(n, o, e, generator(51, s, i)) for i in range(times)])}
+        for s, (n, o, e) in enumerate(settings)
     ]
     return {
         "people": min(PEOPLE, len(people.y)),
@@ -138,16 +135,7 @@ def measure(asked: Asked) -> Report:
     }
 
 
-def _mean(trials: Sequence[dict[str, Any]]) -> dict[str, float]:
-    return {name: float(np.mean([trial[name] for trial in trials])) for name in trials[0]}
-
-
-def lines(report: Report) -> list[str]:
-    counted = [{"epsilon": epsilon, **found} for epsilon, found in report["counted"].items()]
-    return [*as_table(counted), "", *as_table(report["covered"])]
-
-
-EXPERIMENT = Experiment("questions", __doc__, measure, lines)
+EXPERIMENT = Experiment("questions", __doc__, measure)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -1,10 +1,10 @@
 """Rate ratios of one release: how often intervals hold those of `statsmodels` with an exposure.
 
 A count by the time of the same people, at three parties: procedures a day in hospital, deaths a day of follow-up, and
-falls a year of made-up people. Their time is a product over features, or two features change it together as much as
-each does alone, or more. A trial is one of `odds_ratios`: `table` is held against the fit on the drawn rows,
-`population` against that on all rows. Terms that a warning or a note names are counted apart from the others, and the
-intercept, a rate, apart from both.
+falls a year of made-up people. The time of these is a product over features, or two features change it together as much
+as each does alone, or more. A trial is one of `odds_ratios`: `table` compares with the fit on the drawn rows,
+`population` with that on all rows. Terms that a warning or a note names count apart from the others, and the intercept,
+a rate, apart from both.
 `together` is how far two features change the mean of a column together beside what each does alone: over pairs of
 features with 200 people at any two levels, the root of the squares of what is left of the logarithm of the mean after a
 sum by level, less drawing, over those of the root of s_A s_B, the standard deviations of both parts of the sum.
@@ -56,7 +56,6 @@ MEANS = (
 
 
 def together(data: Path, question: Question, column: str) -> float:
-    """How far pairs of features change a mean together."""
     levels, cut = ([name for name in names.split() if name != column] for names in (question.levels, question.cut))
     held = columns_of(data / f"{question.table}.parquet", [column, *levels, *cut])
     values, squares = held[column].astype(np.float64), [0.0, 0.0]
@@ -92,7 +91,7 @@ def fallen(kind: int) -> Labelled:
 
 
 def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:
-    """One release: how many terms there are of each kind, and how many of them were held."""
+    """One release: how many terms there are of each kind, and how many of their intervals hold."""
     chosen, prepared = drawn(people, cell, draw)
     fit = glm(prepared, f"{LABEL} ~ .", family="poisson", offset=TIME)
     counted = people.as_counted(fit.terms)
@@ -109,7 +108,7 @@ def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.ran
 
 
 def _share(key: str, sums: Mapping[str, float]) -> float | None:
-    """Of a kind, the number of its terms; else the share of them."""
+    # the number of terms of a kind, or the share of these
     kind, _, of = key.partition("_")
     return sums[key] if not of else sums[key] / sums[kind] if sums[kind] else None
 

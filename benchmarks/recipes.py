@@ -1,4 +1,4 @@
-"""How the files of a source become a table: the column `reader` of tables.csv names a function of this module."""
+"""From the files of a source to a table: the column `reader` of tables.csv names a function of this module."""
 
 import csv
 import re
@@ -19,7 +19,7 @@ Line = Mapping[str, str]
 
 
 def features(line: Line, names: Iterable[str]) -> list[str]:
-    """Those of the file's columns that are features: not the target, what it was made of, nor what stands apart."""
+    """The file's columns that are features: not the target, the column it is made of, or columns that stand apart."""
     not_features = {line["target"], made_of(line["transform"])[1], *line["apart"].split()}
     return [name for name in names if name not in not_features]
 
@@ -34,12 +34,12 @@ def converted(line: Line, files: Sequence[bytes]) -> Columns:
 
 
 def needed(line: Line) -> list[tuple[str, str]]:
-    """Addresses and SHA-256 of the files that its reader takes: the benchmark copy where the table is made of it."""
+    """Addresses and SHA-256 of the files that its reader takes: the benchmark copy if the table is made of it."""
     return copied(line)[:1] if line["reader"] in {"copy", "challenger"} else _sources(line, copied=False)
 
 
 def copied(line: Line) -> list[tuple[str, str]]:
-    """Those of the benchmark copy and of its folds, in this order."""
+    """Addresses and SHA-256 of the benchmark copy and of its folds, in this order."""
     return _sources(line, copied=True)
 
 

@@ -1,8 +1,8 @@
-"""Second moments of a release, drawn from their law given the private table's, in place of making the release.
+"""Second moments of a release, drawn from their law given the private table's, instead of making the release.
 
 rmgm: the k rows of B A + N are independent, with covariance S/k + V (S = A^T A). Each is a sum over n subjects, so for
-any but tiny n they are normal and G is Wishart of k degrees of freedom. That normality is the only approximation;
-`exact_moments` makes the release for real, to compare.
+all but tiny n they are normal, and G is Wishart of k degrees of freedom. This normality is the only approximation;
+`exact_moments` makes the release itself, to compare.
 dgm: G = (A + N)^T (A + N) with F^T F = S depends on N only through its part in the p-dimensional span of A and the
 rest: G = (F + Z)^T (F + Z) + W, Z of p rows of noise, W Wishart of n - p degrees. This is exact.
 moments: S_hat = S + noise of the variances that the mechanism states, one number for each entry on and above the
@@ -70,7 +70,7 @@ def dgm_gram(S: Array, noise: Array, n: int, draw: np.random.Generator) -> Array
 
 
 def drawn_by(draw: np.random.Generator) -> Sampler:
-    """Noise of a generator in place of the operating system's."""
+    """Noise of a generator instead of the operating system's."""
     return lambda sigma, count: np.rint(draw.normal(0, sigma, count)).astype(np.int64)
 
 
@@ -79,7 +79,7 @@ def party_sizes(columns: int, parties: int) -> list[int]:
 
 
 def study_of(attributes: Sequence[Attribute], sizes: Sequence[int], n: int, epsilon: float, **changes: Any) -> Study:  # noqa: ANN401 - fields of a study
-    """A study of listed subjects at parties of so many attributes each, delta 1e-5; else as it would be proposed."""
+    """A study of listed subjects with delta 1e-5; `sizes` are the numbers of attributes of its parties."""
     ends = np.cumsum([0, *sizes]).tolist()
     parties = tuple(
         StudyParty(name=f"p{number}", dataset="d", attributes=tuple(attributes[start:end]))
@@ -94,7 +94,7 @@ def of_parties(study: Study, **changes: Any) -> Study:  # noqa: ANN401 - fields 
 
 
 def proposed(study: Study, seed: bytes = bytes(32)) -> ReleaseSpec:
-    """The release spec that the product makes of a study, with keys that nobody holds."""
+    """The spec that the product makes of a study, with keys that nobody holds."""
     keys = (f"{number:064x}" for number in range(1, len(study.parties) + 1))
     members = {party.name: Member(key, key) for party, key in zip(study.parties, keys, strict=True)}
     planned = with_sketch(study)
@@ -120,23 +120,18 @@ def noise_variances(spec: ReleaseSpec) -> Array:
     return np.array([0.0, *((plan.sigma * step) ** 2 for plan in plan_blocks(spec) for _ in plan.columns)])
 
 
-def drawn_gram(spec: ReleaseSpec, S: Array, noise: Array, draw: np.random.Generator) -> Array:
-    """G, (p, p), of one release of this spec; `noise` as of `noise_variances`."""
-    rows = mechanism_of(spec).rows(spec.terms)
-    return (rmgm_gram if spec.mechanism == "rmgm" else dgm_gram)(S, noise, rows, draw)
-
-
 def drawn_moments(spec: ReleaseSpec, S: Array, draw: np.random.Generator) -> SecondMoments:
     """The moments of one release of this spec, from their law."""
     rows, noise = mechanism_of(spec).rows(spec.terms), noise_variances(spec)
-    gram, names = drawn_gram(spec, S, noise, draw), [c.name for c in spec.matrix_columns]
+    gram = (rmgm_gram if spec.mechanism == "rmgm" else dgm_gram)(S, noise, rows, draw)
+    names = [c.name for c in spec.matrix_columns]
     return moments_of(spec.mechanism, names, gram, rows=rows, n=spec.n, noise=noise)
 
 
 def moments_of(
     mechanism: str, names: Sequence[str], gram: Array, *, rows: int, n: int, noise: Array | None = None
 ) -> SecondMoments:
-    """Second moments (p, p) as a release publishes them, `noise` (p,) being the noise of each column of its rows."""
+    """Second moments (p, p) as a release publishes them; `noise` (p,) is the variance of noise in each column."""
     return SecondMoments.model_validate(
         {
             "release": _RELEASE,
@@ -162,21 +157,20 @@ def exact_moments(spec: ReleaseSpec, blocks: Sequence[Integers], sampler: Sample
 
 
 def _stated(spec: ReleaseSpec) -> SecondMoments:
-    """What a `moments` release of that spec says of itself, its figures being 0."""
+    # a `moments` release of that spec with figures of 0
     nothing = np.zeros((mechanism_of(spec).rows(spec.terms), len(spec.matrix_columns)), np.int64)
     return second_moments(spec, _RELEASE, nothing)
 
 
 def _noisy(S: Array, variance: Array, draw: np.random.Generator) -> Array:
-    """S + noise, (p, p)."""
     upper = np.triu(draw.standard_normal(S.shape) * np.sqrt(variance))
     return np.asarray(S + upper + np.triu(upper, 1).T)
 
 
 def entry_variance(attributes: Sequence[Attribute], sizes: Sequence[int], *, epsilon: float) -> Array:
-    """What `moments` states: variances (p, p) of the noise in S_hat, the intercept first and its count exact.
+    """Variances (p, p) of the noise in S_hat, as `moments` states them; the intercept is first, and its count is exact.
 
-    Of one stage and calibration `zcdp`, which the pages have that compare with what was measured before.
+    They are of one stage and calibration `zcdp`, as on the pages that compare with former figures.
     """
     asked = study_of(attributes, sizes, 1000, epsilon, mechanism="moments", calibration=Calibration.ZCDP)
     return np.array(_stated(proposed(of_parties(asked, first_stage_share=None))).entry_variance)
@@ -210,7 +204,6 @@ def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> Pre
 
 
 def _noisy_sums(spec: ReleaseSpec, name: str, own: Integers, draw: np.random.Generator) -> Sums | None:
-    """What the first stage of that party publishes."""
     stage = first_stage_of(closed(spec), spec.party(name))
     if stage is None:
         return None

@@ -22,18 +22,19 @@ from benchmarks.whole_agent import write_table
 _COUNTED = re.compile(
     r'^commingle_coordinator_requests_total\{method="(\w+)",route="([^"]+)",status="\d+"\} (\S+)', re.MULTILINE
 )
+_UNCOUNTED = 2
 _OWN = {"GET /v1/parties", "POST /v1/releases", "GET /v1/releases/{release}/events", "GET /metrics"}
 
 
 def requests(http: httpx.Client) -> Counter[str]:
-    """Answered so far, by method and route, without those of this program itself."""
+    """Answered requests so far by method and route, without this program's own."""
     found = Counter[str]()
     for method, route, count in _COUNTED.findall(http.get("/metrics").raise_for_status().text):
         found[f"{method} {route}"] += int(float(count))
     return Counter({route: count for route, count in found.items() if route not in _OWN})
 
 
-def of_consortium(members: int, rows: int, mechanism: str, *, releases: int, uncounted: int = 2) -> dict[str, Any]:
+def of_consortium(members: int, rows: int, mechanism: str, *, releases: int) -> dict[str, Any]:
     k = 1000 if mechanism == "rmgm" else None
     facts: dict[str, Any] = {"mechanism": mechanism, "n": rows, "k": k, "lifetime_hours": 1}
     held = {f"member-{number:02}": (f"x{number}",) for number in range(members)}
@@ -45,7 +46,7 @@ def of_consortium(members: int, rows: int, mechanism: str, *, releases: int, unc
             consortium.register(name, Path(root) / f"{name}.parquet")
         with consortium.coordinator() as (hub, url), consortium.agents() as agents, consortium.asked(url) as http:
             pids = {"coordinator": [hub.pid], "agents": [agent.pid for agent in agents.values()]}
-            for _ in range(uncounted):
+            for _ in range(_UNCOUNTED):
                 consortium.release(http, **facts)
             counted, began = requests(http), time.perf_counter()
             cpu = {name: sum(map(cpu_seconds, of)) for name, of in pids.items()}

@@ -1,11 +1,11 @@
-"""Seconds and memory of what a party computes from its rows, by the number of rows, which are made and never stored.
+"""Seconds and memory of a party's computations on its rows, by the number of rows, which are made and never stored.
 
-Each size is a process of its own. Ten numeric columns come as Arrow batches, as from a file, and are encoded, bounded
-and added up by the product's own code: `sparse`, the block of rmgm sparsely mixed, k = 10,000; `moments`, a party's own
+Each size is a process of its own. Ten numeric columns come as Arrow batches, as from a file. The product's own code
+encodes, bounds and adds them up: `sparse`, the block of rmgm sparsely mixed, k = 10,000; `moments`, a party's own
 second moments, up to the 2^24 rows of an exchange; `dense`, the block of rmgm densely mixed, up to ten million rows.
-Subjects are the ranks 0 to n - 1: what lists of ids cost is not in these figures. CPU seconds are without those of
-making the rows; peak memory is the kernel's (VmHWM), beside its peak before it began. The same sizes in whole agents:
-`benchmarks.whole_agent`. Run it with OPENBLAS_NUM_THREADS=1.
+Subjects are the ranks 0 to n - 1, so that figures leave out lists of ids. CPU seconds leave out the making of rows.
+Peak memory is the kernel's (VmHWM), beside the peak before the work. `benchmarks.whole_agent` has the same sizes in
+whole agents. Run it with OPENBLAS_NUM_THREADS=1.
 """
 
 import json
@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.harness import Asked, Experiment, Report
-from benchmarks.panels import Panel, draw_panels
+from benchmarks.harness import Asked, Experiment, Panel, Report, draw_panels
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.terms import PartyTerms
 from commingle.shared.encoding import bounded_rows, encode_attribute
@@ -42,7 +41,7 @@ _EVERYTHING = PartyTerms(name="all", attributes=_ATTRIBUTES)
 
 
 class Source:
-    """Made-up cells, a batch at a time, and how long making them took."""
+    """Made-up cells, a batch at a time, and the seconds of making them."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -93,7 +92,7 @@ def peak_megabytes() -> float:
 
 
 def tell(work: str, n: int) -> None:
-    """Do it in this process, which should have done nothing else, and print what that took."""
+    """Do the work in this process, which should have done nothing else, and print what it took."""
     before, source, start = peak_megabytes(), Source(), time.process_time()
     WORKS[work](source, n)
     seconds = time.process_time() - start - source.seconds

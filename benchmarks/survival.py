@@ -1,17 +1,16 @@
 """Survival of one release beside `lifelines` on the rows: how often curves and hazard ratios of the people are held.
 
-support2_raw, and two tables that the package `lifelines` ships, of an environment that has it (--lifelines PYTHON);
-without these, made-up people. A trial draws n rows of a table with replacement, and three members release them as
-`moments` of keyed subjects, each person at each member with a chance, the overlap, by itself. Intervals are for the
-population, the whole table. Curves, by the levels of another member's feature, are held against the Kaplan-Meier curves
-of all rows at the ends of intervals; hazard ratios against the same method on all rows without noise, which is what
-they estimate, and so are those of single intervals where a release gives them. Beside it stands Cox's model of all rows
-with their exact times and the same levels. *Quiet* terms are those that no warning names. The last feature is a rare
-exposure, one person in a hundred, that goes with nothing; *rare marked* is how often a release marks its ratio or gives
-none.
+Tables are support2_raw, and two of the package `lifelines` from an environment that has it (--lifelines PYTHON);
+without these, it makes people up. A trial draws n rows of a table with replacement, and three members release them as
+`moments` of keyed subjects: each member holds each person with the same chance, the overlap, independently. Intervals
+are for the population, the whole table. Curves, by the levels of another member's feature, compare with the
+Kaplan-Meier curves of all rows at the ends of intervals. Hazard ratios compare with the same method on all rows without
+noise, which is what they estimate, and so do those of single intervals if a release gives them. Beside it stands Cox's
+model of all rows with exact times and the same levels. *Quiet* terms are those that no warning names. The last feature
+is a rare exposure, of one person in a hundred, that goes with nothing; *rare marked* is how often a release marks its
+ratio or gives none.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator
+from benchmarks.harness import Asked, Experiment, Report, covers, generator, means
 from benchmarks.keyed import release_of
 from benchmarks.labelled import Codes, Labelled, codes_of, columns_of
 from benchmarks.peers import by_peer
@@ -32,7 +31,7 @@ from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttrib
 from commingle.shared.documents.study import Crossed, CutNumber
 
 N, OVERLAP, EPSILONS, WITHOUT = 10_000, 0.9, (1.0, 3.0), 1e5
-"""At the last epsilon noise is nothing beside a person."""
+"""At the last epsilon noise is far below one person."""
 OUTCOME, RARE = "end", 0.01
 _PARTIES = 3
 
@@ -58,7 +57,7 @@ class Question:
         return [self.time, self.event, *self.levels.split(), *self.cut.split()]
 
     def read(self, data: Path, python: str | None, draw: np.random.Generator) -> "Followed | None":
-        """The table with a rare exposure, if it is at hand."""
+        """The table with a rare exposure, or None if it is not at hand."""
         path, held = data / f"{self.table}.parquet", dict[str, NDArray[Any]]()
         if path.is_file():
             held = columns_of(path, self.columns)
@@ -74,7 +73,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Followed:
-    """People: when each was last seen, with the event or not, places of levels (N, d), and which feature has curves."""
+    """N people: when each was last seen, with the event or not; places of levels (N, d); the feature of the curves."""
 
     times: Array
     events: NDArray[np.bool_]
@@ -123,7 +122,7 @@ def made_up(draw: np.random.Generator) -> Followed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """What all rows say: the method's ratios, and what `lifelines` has, or else the method's curves."""
+    """Figures of all rows: the method's ratios, and curves and ratios of `lifelines`, or else the method's curves."""
 
     ratios: HazardRatios
     curves: Array
@@ -146,13 +145,12 @@ class Truth:
 
 
 def _held(intervals: Array, truth: Array) -> Array:
-    """1 or 0, and NaN where there is no interval or no truth."""
-    low, high = np.moveaxis(intervals, -1, 0)
-    return np.where(np.isnan(low) | np.isnan(truth), np.nan, (low <= truth) & (truth <= high))
+    # 1 or 0, and NaN where there is no interval or no truth
+    return np.where(np.isnan(intervals[..., 0]) | np.isnan(truth), np.nan, covers(intervals, truth))
 
 
 def trial(people: Followed, truth: Truth, epsilon: float, draw: np.random.Generator) -> dict[str, float]:
-    """One release; NaN for what it has not."""
+    """Figures of one release; NaN where it has none."""
     chosen = draw.integers(0, len(people.times), N)
     prepared = people.release(chosen, draw, epsilon=epsilon, overlap=OVERLAP)
     curves, found = survival(prepared, OUTCOME, by=f"x{people.by + 1}"), people.ratios(prepared)
@@ -160,18 +158,18 @@ def trial(people: Followed, truth: Truth, epsilon: float, draw: np.random.Genera
         raise ValueError(f"levels count as one: {found.terms}")
     said, H = " ".join(found.warnings), len(found.intervals)
     quiet = np.array([term not in said for term in found.terms])
-    held = _held(found.ratio_intervals, truth.ratios.ratios)
+    within = _held(found.ratio_intervals, truth.ratios.ratios)
     single = _held(found.interval_ratio_intervals, truth.ratios.interval_ratios[:, :H])
     figures = {
         "bands": np.nanmean(_held(curves.survival_intervals[:, :-1], truth.curves)),
         "band width": np.nanmean(np.diff(curves.survival_intervals[:, :-1])),
-        "ratios": np.nanmean(held[:-1]),
-        "quiet ratios": np.nanmean(held[:-1][quiet[:-1]]),
+        "ratios": np.nanmean(within[:-1]),
+        "quiet ratios": np.nanmean(within[:-1][quiet[:-1]]),
         "of intervals": np.nan if np.isnan(single).all() else np.nanmean(single[:-1]),
         "standard error": np.nanmean(found.standard_errors[:-1]),
         "change found": found.p_value < 0.05,
         "share of quiet": quiet[:-1].mean(),
-        "rare held": held[-1],
+        "rare held": within[-1],
         "rare marked": not quiet[-1],
     }
     if truth.cox is not None:
@@ -192,17 +190,12 @@ def measure(asked: Asked) -> Report:
             differences.append(about | _beside_cox(truth.ratios, truth.cox))
         for epsilon in EPSILONS[: 1 if asked.quick else None]:
             trials = [trial(people, truth, epsilon, generator(83, number, t)) for t in range(times)]
-            means = {name: _mean([t[name] for t in trials]) for name in trials[0]}
-            results.append({"table": name, "n": N, "epsilon": epsilon, "releases": times, **means})
+            results.append({"table": name, "n": N, "epsilon": epsilon, "releases": times, **means(trials)})
     return {"overlap": OVERLAP, "results": results, "differences": differences}
 
 
-def _mean(values: list[float]) -> float | None:
-    return None if np.isnan(values).all() else float(np.nanmean(values))
-
-
 def _beside_cox(ours: HazardRatios, cox: Array) -> Report:
-    """Log ratios of the method without noise less Cox's, but that of the rare exposure; each with its p of change."""
+    # log ratios of the method without noise less Cox's, without the rare exposure, and their p of change
     apart = (ours.coefficients - cox)[:-1]
     terms = [
         {"term": t, "ratio": float(r), "cox": float(np.exp(c)), "p of change": float(p)}
@@ -211,14 +204,8 @@ def _beside_cox(ours: HazardRatios, cox: Array) -> Report:
     return {"rms": float(np.sqrt(np.mean(apart**2))), "largest": float(np.abs(apart).max()), "terms": terms}
 
 
-def lines(report: Report) -> Iterator[str]:
-    yield from as_table(report["results"])
-    yield ""
-    yield from as_table(report["differences"])
-
-
 OPTIONS = (click.Option(["--lifelines"], help="Python of an environment that has the package."),)
-EXPERIMENT = Experiment("survival", __doc__, measure, lines, options=OPTIONS)
+EXPERIMENT = Experiment("survival", __doc__, measure, options=OPTIONS)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

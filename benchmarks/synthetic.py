@@ -1,23 +1,20 @@
-"""Synthetic rows of a release and of other programs: tables of two attributes, and what a fit on the rows predicts.
+"""Synthetic rows of a release and of other programs: tables of two attributes, and predictions of a fit on the rows.
 
-Four tables, a fifth of each kept for tests (made-up people where one is not at hand). Three members that hold all
-people release `moments` of keyed ones at epsilon each. A peer of `benchmarks.peers` is a trusted holder of the joined
-table and spends what a person loses to everybody by all members together. Everyone draws 40,000 rows.
-Variation is half the sum of |share - that of the people|, a mean over pairs of attributes. AUC is of the tested people,
-by a logistic fit of the outcome on all other attributes of the rows. `people` are the released people themselves: their
-variation is that of the tested ones. `drawn` are as many of the people as rows, drawn independently, as peers draw
-theirs. A peer without rows says why.
+There are four tables, with a fifth of each for tests (made-up people if one is not at hand). Three members that hold
+all people release `moments` of keyed data sets at epsilon each. A peer of `benchmarks.peers` is a trusted holder of the
+joined table; it spends what a person loses to everybody by all members together. All draw 40,000 rows. Variation is
+half the sum of |share - share of the people|, a mean over pairs of attributes. AUC is of the tested people, by a
+logistic fit of the outcome on all other attributes of the rows. `people` are the released people themselves, with the
+variation of the tested ones. `drawn` are as many of the people as rows, drawn independently, as peers draw theirs. A
+peer without rows says why.
 """
 
-import json
-import resource
 import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -25,6 +22,7 @@ import click
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.consortium import timed
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator
 from benchmarks.keyed import release_of
 from benchmarks.labelled import BINARY, Codes, Labelled, Question
@@ -38,12 +36,9 @@ from commingle.shared.release.plan import privacy_statement
 
 QUESTIONS, EPSILONS, ROWS = BINARY[:4], (1.0, 3.0), 40_000
 OURS, DRAWN = ("people", "release"), "drawn"
-_PARTIES, _TESTED, _SAID = 3, 5, 200
+_PARTIES, _TESTED, _SAID, _CPU_MINUTES = 3, 5, 200, 5
 _BESIDE = 9  # attributes, of a table that peers are run on too
 _ROUNDS = {"rounds": 12, "max_size": 2.0}  # of AIM, and megabytes of its model
-
-
-Kept = dict[tuple[str, int, float], Report]
 
 
 def sizes_of(people: Labelled) -> list[int]:
@@ -72,23 +67,22 @@ def codes_of(rows: SyntheticRows) -> Codes:
 
 def by_program(name: str, python: str, given: Mapping[str, Any]) -> tuple[Codes | str, float]:
     """Its rows, or why there are none, and CPU seconds."""
+    made = list[Codes | str]()
 
-    def used() -> float:
-        of = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return of.ru_utime + of.ru_stime
+    def run() -> None:
+        try:
+            made.append(np.array(by_peer(name, python, dict(given)), np.intp))
+        except CalledProcessError as error:
+            late = error.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+            limit = f"not within {given['cpu_seconds'] / 60:g} CPU minutes"
+            made.append(limit if late else " ".join(str(error.stderr).rpartition("Traceback")[2].split())[-_SAID:])
 
-    before = used()
-    try:
-        made: Codes | str = np.array(by_peer(name, python, dict(given)), np.intp)
-    except CalledProcessError as error:
-        late = error.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
-        limit = f"not within {given['cpu_seconds'] / 60:g} CPU minutes"
-        made = limit if late else " ".join(str(error.stderr).rpartition("Traceback")[2].split())[-_SAID:]
-    return made, used() - before
+    _, seconds = timed(run)
+    return made[0], seconds
 
 
 def by_release(prepared: PreparedMoments, people: Labelled, tested: Labelled) -> tuple[Report, Report]:
-    """Those people themselves, and rows of their release with CPU seconds."""
+    """Figures of these people themselves, and of rows of their release, with CPU seconds."""
     before = time.process_time()
     drawn = synthesize(prepared, ROWS)
     seconds = time.process_time() - before
@@ -96,8 +90,8 @@ def by_release(prepared: PreparedMoments, people: Labelled, tested: Labelled) ->
     return themselves, {**judged(codes_of(drawn), people, tested), "cpu_seconds": seconds}
 
 
-def cell(question: Question, *key: int, asked: Asked, epsilon: float, kept: Kept, beside: bool) -> Report:
-    """For one table: variation, AUC and CPU seconds by program, or why it has no rows; peers only `beside`."""
+def cell(question: Question, *key: int, asked: Asked, epsilon: float, beside: bool) -> Report:
+    """For one table: variation, AUC and CPU seconds by program, or why it has no rows; peers only if `beside`."""
     draw, whole = generator(*key), question.read(asked.data)
     part = np.array_split(draw.permutation(len(whole.y)), _TESTED)
     whole = whole.first(_BESIDE) if beside else whole
@@ -105,39 +99,23 @@ def cell(question: Question, *key: int, asked: Asked, epsilon: float, kept: Kept
     attributes, members = people.attributes, party_sizes(people.both.shape[1], _PARTIES)
     study = study_of(attributes, members, len(people.y), epsilon, mechanism="moments", subjects="keyed")
     lost = privacy_statement(proposed(of_parties(study, first_stage_share=None))).per_subject.own
-    known = kept.get((question.table, len(attributes), epsilon), {})
-    programs = {name: found for name, found in known.items() if beside or name in OURS}
-    if not programs:
-        cells = people.cells(np.arange(len(people.y)))
-        prepared = release_of(attributes, cells, members, epsilon=epsilon, overlap=1.0, draw=draw)
-        programs = dict(zip(OURS, by_release(prepared, people, tested), strict=True))
-    if beside and DRAWN not in programs:
+    cells = people.cells(np.arange(len(people.y)))
+    prepared = release_of(attributes, cells, members, epsilon=epsilon, overlap=1.0, draw=draw)
+    programs = dict(zip(OURS, by_release(prepared, people, tested), strict=True))
+    if beside:
         programs[DRAWN] = judged(generator(*key, 1).choice(people.both, ROWS), people, tested)
     given: Report = {"rows": ROWS, "rho": lost.rho, "epsilon": lost.epsilon, "delta": study.delta, "aim": _ROUNDS}
-    given |= {"codes": people.both.tolist(), "sizes": sizes_of(people), "cpu_seconds": 60 * asked.given["cpu_minutes"]}
+    given |= {"codes": people.both.tolist(), "sizes": sizes_of(people), "cpu_seconds": 60 * _CPU_MINUTES}
     for name, python in asked.given["peers"] if beside else ():
-        if name not in programs:
-            made, seconds = by_program(name, python, given)
-            programs[name] = {"cpu_seconds": seconds} | (
-                {"failed": made} if isinstance(made, str) else judged(made, people, tested)
-            )
+        made, seconds = by_program(name, python, given)
+        figures = {"failed": made} if isinstance(made, str) else judged(made, people, tested)
+        programs[name] = {"cpu_seconds": seconds, **figures}
     about = {"table": question.table, "n": len(people.y), "attributes": len(attributes), "epsilon": epsilon}
     return {**about, "together": lost.epsilon, "programs": programs}
 
 
-def kept_of(files: tuple[Path, ...]) -> Kept:
-    """Programs of earlier runs, by table, attributes and epsilon."""
-    kept: Kept = {}
-    for file in files:
-        report = json.loads(file.read_text())
-        for c in (*report["cells"], *report["beside"]):
-            kept.setdefault((c["table"], c["attributes"], c["epsilon"]), {}).update(c["programs"])
-    return kept
-
-
 def measure(asked: Asked) -> Report:
-    some, kept = (1 if asked.quick else None), kept_of(asked.given["kept"])
-    cells = partial(cell, asked=asked, kept=kept)
+    some, cells = (1 if asked.quick else None), partial(cell, asked=asked)
     asks = list(enumerate(QUESTIONS))[:some]
     return {
         "rows": ROWS,
@@ -156,16 +134,7 @@ def lines(report: Report) -> list[str]:
     return as_table([*flat])
 
 
-OPTIONS = (
-    click.Option(["--peer", "peers"], type=(click.Choice(SYNTHETIC), str), multiple=True, help="Its Python."),
-    click.Option(
-        ["--kept"],
-        type=click.Path(path_type=Path, exists=True),
-        multiple=True,
-        help="Figures of a run to add peers to.",
-    ),
-    click.Option(["--cpu-minutes"], type=click.IntRange(1), default=5, show_default=True, help="Of a peer's rows."),
-)
+OPTIONS = (click.Option(["--peer", "peers"], type=(click.Choice(SYNTHETIC), str), multiple=True, help="Its Python."),)
 EXPERIMENT = Experiment("synthetic", __doc__, measure, lines, options=OPTIONS)
 
 if __name__ == "__main__":

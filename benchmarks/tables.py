@@ -1,4 +1,4 @@
-"""The real tables at hand, by what the manifest `datasets.json` beside them says."""
+"""The real tables at hand, according to the manifest `datasets.json` beside them."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ LIST = Path(__file__).with_name("tables.csv")
 
 
 def entries(data: Path) -> list[dict[str, Any]]:
-    """Each table's `name`, `file`, `feature_columns`, `target_column`, `rows`, `families`; none without the folder."""
+    """Each table's `name`, `file`, `feature_columns`, `target_column`, `rows`, `families`; empty without the folder."""
     manifest = data / "datasets.json"
     found: list[dict[str, Any]] = []
     if manifest.exists():
@@ -28,13 +28,13 @@ def entries(data: Path) -> list[dict[str, Any]]:
 
 
 def entry(data: Path, name: str) -> dict[str, Any]:
-    """The entry of one table. Raises ValueError where there is none of that name."""
+    """The entry of one table. Raises ValueError: there is none of that name."""
     [found] = [each for each in entries(data) if each["name"] == name]
     return found
 
 
 def at_hand(data: Path, names: Iterable[str]) -> list[str]:
-    """Those of these tables that the folder has, as the manifest says; none where there is no folder."""
+    """Those of these tables that the folder has, by its manifest; empty without the folder."""
     known = {str(each["name"]): data / each["file"] for each in entries(data)}
     return [name for name in names if name in known and known[name].is_file()]
 
@@ -49,22 +49,22 @@ def columns(data: Path, name: str) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def recorded() -> dict[str, dict[str, str]]:
-    """What the figures in docs/ were made from: sources, licence as stated and checksums by table (docs/tables.md)."""
+    """The tables behind the figures in docs/: sources, stated licence and checksums by table (docs/tables.md)."""
     with LIST.open(encoding="utf-8", newline="") as lines:
         return {line["name"]: line for line in csv.DictReader(lines)}
 
 
 def made_of(transform: str) -> tuple[str, str]:
-    """Function and column that a target is made of, from "log(price)"; two empty texts where it is none of these."""
+    """The function and the column that make a target, from "log(price)"; two empty texts if it is made of none."""
     found = re.fullmatch(r"(log|log1p)\((\w+)\)", transform)
     return (found[1], found[2]) if found else ("", "")
 
 
 def values_digest(data: Path, line: Mapping[str, str]) -> str:
-    """SHA-256 of what a `recorded` table says, the same however its file was written. Raises KeyError for others.
+    """SHA-256 of a `recorded` table's values, however its file was written. Raises KeyError for other tables.
 
-    Features and target are little-endian doubles, row by row. What a logarithm is made of stands before it, and itself
-    at single precision: libraries differ in its last bit. Tables of text or without a target are JSON of their columns.
+    Features and target are little-endian doubles, row by row. A logarithm follows the column it is made of, and has
+    single precision, as libraries differ in its last bit. Tables of text or without a target are JSON of their columns.
     Folds are JSON too, for each table in order of position: the first of the rows that equal this one, and its fold.
     """
     table = pq.read_table(data / line["file"])

@@ -1,10 +1,11 @@
-"""What `commingle party regress` explains as it is, on every table of numbers, for both kinds of subjects.
+"""R^2 of `commingle party regress` by its defaults, on every table of numbers, for both kinds of subjects.
 
-Epsilon 1, delta 1e-5, the method that `auto` takes without public rows, analytic calibration. A public tenth of the
-rows gives bounds and nothing else; R^2 of a tested tenth, features and predictions clipped to them, means of 18 runs,
-or 180 of fewer than 2,000 rows, each with its own noise. Keyed: neighbours differ by one row, and n is a public figure
-of one digit. Listed: one row replaced. Beside them `two_stage` and `boosted_adassp` of listed subjects, and least
-squares without noise. Tables that are not `TUNING` had no part in choosing constants.
+Epsilon is 1, delta 1e-5; the method is the one that `auto` takes without public rows, with analytic calibration. A
+public tenth of the rows gives bounds and nothing else. Figures are R^2 of a tested tenth, with features and predictions
+clipped to the bounds: means of 18 runs, or of 180 for fewer than 2,000 rows, each with its own noise. Keyed: neighbours
+differ by one row, and n is public in one digit. Listed: one row is replaced. Beside them stand `two_stage` and
+`boosted_adassp` of listed subjects, and least squares without noise. Only `TUNING` tables had a part in choosing
+constants.
 """
 
 from math import sqrt
@@ -29,7 +30,7 @@ from commingle.shared.dp.sensitivity import Adjacency
 TABLES = tuple(
     name for name, about in recorded().items() if about["target"] and about["values_sha256"] and name != "challenger"
 )
-"""Those of numbers, but one: a tenth of its 23 rows, taken as public, has one label only."""
+"""All tables of numbers but one: the public tenth of its 23 rows has one label only."""
 TUNING = (
     *("concrete", "airfoil", "skillcraft", "winequality_white", "pol", "elevators", "protein", "gpu_sgemm"),
     *("servo", "machine", "housing", "stock", "autos", "pumadyn32nm"),
@@ -55,7 +56,7 @@ def split(table: tuple[Floats, Floats], tested: int) -> Split:
 
 
 def chosen(n: int, d: int, privacy: Privacy) -> RegressionMethod:
-    """What `auto` takes for n rows of d columns, the one of ones among them, without public rows."""
+    """The method that `auto` takes for n rows of d columns, with the column of ones, without public rows."""
     *features, _ = numbers(d)
     moment, _ = assumed_moment(tuple(features), RowMap())
     return choose(RegressionDesign(moment, 1 / 3, n, sqrt(d), 1.0), privacy, among=_AMONG)[0]
@@ -66,7 +67,7 @@ def numbers(count: int) -> tuple[NumericAttribute, ...]:
 
 
 def fit(rows: tuple[Floats, Floats], method: RegressionMethod, privacy: Privacy, n: int, draw: Generator) -> Floats:
-    """Coefficients, with noise that a generator draws instead of the operating system; n is public."""
+    """Coefficients, with noise of a generator instead of the operating system's; n is public."""
     x, y = rows
     plain = METHODS.get(method)
     if isinstance(plain, ExactMethod):

@@ -4,7 +4,7 @@ The pre-processing reads private rows (means, deviations, the largest label): be
 SSP, AdaSSP and AdaOPS under-noise per part, those of OPS at epsilon near 1: docs/proofs/regression.md, 3.4 and 4.6.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -15,8 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from benchmarks.harness import generator
-from benchmarks.methods.mapping import Scales
-from benchmarks.methods.published import method_with
+from benchmarks.methods import Scales, method_with
 from benchmarks.tables import FOLDS_FILE, at_hand, columns, entries
 from commingle.party_agent.private.regression.floating import ridge_fit
 from commingle.party_agent.private.regression.measuring import FloatingPoint, NoiseCalibration, Privacy
@@ -31,7 +30,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "kalaja2020": ("airfoil", "elevators", "bike", "protein"),
     "central": ("airfoil", "parkinsons", "elevators", "bike", "protein", "keggundirected"),
 }
-"""Those that other benchmarks take, by module."""
+"""The tables of other benchmarks, by module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Table:
 
 
 def names(data: Path) -> list[str]:
-    """Those at hand, few rows first; none without the folds."""
+    """The tables at hand, few rows first; none without the folds."""
     known = sorted((entry for entry in entries(data) if "wang2018" in entry["families"]), key=lambda e: int(e["rows"]))
     return at_hand(data, (str(entry["name"]) for entry in known)) if (data / FOLDS_FILE).is_file() else []
 
@@ -64,7 +63,7 @@ def load(data: Path, name: str) -> Table:
 
 
 def chosen(benchmark: str, data: Path, *, quick: bool) -> list[Table]:
-    """A benchmark's tables at hand, the first of them where it is quick, a made-up one where none is."""
+    """A benchmark's tables at hand, or the first of them if it is quick, or a made-up one if none is at hand."""
     there, wanted = names(data), TABLES[benchmark]
     found = [load(data, name) for name in [each for each in wanted if each in there][: 1 if quick else None]]
     return found or [made_up()]
@@ -109,7 +108,7 @@ _OF_MAPPED: tuple[RegressionMethod, ...] = tuple(name for name in get_args(Regre
 
 
 def at_defaults(sample: Sample, privacy: Privacy, draw: Generator) -> Floats:
-    """What `party regress` takes by itself, knowing bounds alone: method, noise and ridge; neighbours as asked."""
+    """The fit that `party regress` makes by default, knowing bounds alone; neighbours as asked."""
     asked = proved(privacy)
     moment = np.eye(sample.d) * sample.row_bound**2 / sample.d
     design = RegressionDesign(moment, sample.label_bound**2 / 3, sample.n, sample.row_bound, sample.label_bound)
@@ -128,21 +127,19 @@ DEFAULTS: Mapping[str, Fit] = {"Commingle": at_defaults}
 FROM_SUMS: Mapping[str, Fit] = {
     "Commingle's AdaSSP": lambda sample, privacy, draw: _ADASSP(sample, proved(privacy), draw)
 }
-"""What defaults come to at many rows, and reads the sums of a sample alone."""
+"""The default at many rows, which reads the sums of a sample alone."""
 
 
-def mapped_errors(
-    table: Table, epsilon: float, fits: Mapping[str, Fit], *, runs: int, folds: Sequence[int] = range(FOLDS)
-) -> dict[str, Floats]:
+def mapped_errors(table: Table, epsilon: float, fits: Mapping[str, Fit], *, runs: int) -> dict[str, Floats]:
     """Test MSE, runs x folds, after z-scoring columns, dividing rows by their norms, and centring and scaling y."""
     mapped = Scales.of(table.x, table.y, mapping="per_row", intercept=False).applied(table.x, table.y)
     privacy = published(epsilon, table.delta)
-    found = {name: np.empty((1 if name in FIXED else runs, len(folds))) for name in fits}
-    for place, fold in enumerate(folds):
+    found = {name: np.empty((1 if name in FIXED else runs, FOLDS)) for name in fits}
+    for fold in range(FOLDS):
         test = table.fold == fold
         sample = clip_sample(mapped.x[~test], mapped.y[~test], row_bound=1.0, label_bound=1.0)
         for name, errors in found.items():
             for run in range(len(errors)):
                 theta = fits[name](sample, privacy, generator(run, fold))
-                errors[run, place] = np.mean((mapped.y[test] - mapped.x[test] @ theta) ** 2)
+                errors[run, fold] = np.mean((mapped.y[test] - mapped.x[test] @ theta) ** 2)
     return found

@@ -1,11 +1,11 @@
-"""A real agent's memory by the number of its rows: idle, while its table is registered, and during a release.
+"""A real agent's memory by the number of its rows: idle, while it registers its table, and during a release.
 
-Processes as an installation runs them: a coordinator, and one agent, or two for `moments`, with bounds trusted. Each
-table is a Parquet file with ten columns of doubles (five where there are two agents) and identifiers in no order, as
-many as rows, written batch by batch. Peak memory is the kernel's (VmHWM, reset between phases) of the agent that needs
-most, and `anonymous` the most that was seen of what no file stands behind (RssAnon, looked at twenty times a second):
-pages of libraries and of files that are read are in the first and not in the second. CPU seconds are one agent's, from
-registration to publication; traffic is what the first one sent.
+Processes are those of an installation: a coordinator, and one agent, or two for `moments`, with bounds trusted. Each
+table is a Parquet file, written batch by batch, with ten columns of doubles (five if there are two agents) and an
+identifier for each row, in no order. Peak memory is the kernel's (VmHWM, reset between phases), of the agent that needs
+most. `anonymous` is the most memory without a file behind it, seen twenty times a second (RssAnon); it leaves out pages
+of libraries and of files that are read. CPU seconds are one agent's, from registration to publication; traffic is what
+the first agent sends.
 """
 
 import subprocess
@@ -38,7 +38,7 @@ WORKS: dict[Work, dict[str, Any]] = {
 
 @dataclass
 class Watched:
-    """A running agent: the most anonymous memory that was seen of it, and of what it keeps to send in its release."""
+    """A running agent, with the most anonymous memory seen, and the most bytes that it keeps to send in its release."""
 
     home: Path
     process: "subprocess.Popen[str]"
@@ -55,7 +55,7 @@ class Watched:
                 self.sent = max(self.sent, sum(path.stat().st_size for path in kept if path.suffix != ".key"))
 
     def peak(self) -> float:
-        """Megabytes at most since this was asked last."""
+        """The most megabytes since the last call."""
         found = self._status("VmHWM:")
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # resets the peak: proc(5)
         return found

@@ -1,7 +1,7 @@
 """Wu et al. 2022, Differentially Private Multi-Party Data Release for Linear Regression: their experiments and ours.
 
-Releases are drawn from the law of their second moments (release_law.py), which is compared here with releases that the
-product's own code makes. Fits of Commingle are the product's.
+Releases are drawn from the law of their second moments (release_law.py). `law_check` compares this law with releases
+that the product's own code makes. Fits of Commingle are the product's.
 
 Synthetic: w of ten weights U(-1, 1) divided by their absolute sum, so that |y| <= 1 whatever the row; x U(-1, 1);
 y = x^T w without error. Three parties of 4, 4 and 3 columns, the label last.
@@ -9,9 +9,9 @@ y = x^T w without error. Three parties of 4, 4 and 3 columns, the label last.
 Real tables, as their code treats them: four fifths to train, columns scaled to [0, 1], parties of equal numbers of
 columns with the label last, no intercept. Test MSE is in units of the scaled label, predictions clamped to [-1, 1].
 Hessians are divided by n and get lambda I, lambda = 1e-5.
-Commingle gets the bounds 0 and 1 as public bounds, encodes them to [-1, 1] itself, plans k, and fits `shrunken`, its
-default for predictions, with an intercept; once with one stage and listed subjects as in the paper, and once as a study
-has it by itself. They are left out where they are not at hand.
+Commingle gets the public bounds 0 and 1, encodes them to [-1, 1] itself, plans k, and fits `shrunken`, its default for
+predictions, with an intercept: once with one stage and listed subjects as in the paper, and once by the defaults of a
+study. Tables that are not at hand are left out.
 
 Rates of theorems 1 and 2: w fixed and S = n E[a a^T], as at such n the rows' own chance is nothing beside the noise.
 DGM-OLS is to fall like n^(-1/2), RMGM-OLS with k = n^(2/3) like n^(-1/3), but for logarithms and factors of sigma, d.
@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Asked, Experiment, Report, as_table, generator, spread
+from benchmarks.harness import Asked, Experiment, Panel, Report, draw_panels, generator, spread
 from benchmarks.keyed import Setting, predicted
-from benchmarks.panels import Panel, draw_panels
 from benchmarks.release_law import (
     Array,
     dgm_gram,
@@ -139,7 +138,7 @@ FEATURES, SIZES = 10, (4, 4, 3)
 ATTRIBUTES = tuple(NumericAttribute(name=name, lower=-1, upper=1) for name in (*(f"x{i}" for i in range(10)), LABEL))
 ESTIMATORS = ("measurement_error", "adaptive_ridge", "shrunken")
 THRESHOLDS = (0.1, 0.2, 0.3)
-"""Of figure 2: our text of the paper has lost its own. Weights of 0 err by about 0.36."""
+"""Of figure 2, whose own thresholds our text of the paper lacks. Weights of 0 err by about 0.36."""
 TABLES: Mapping[str, int] = {"insurance_numeric": 5, "bike_hour": 5, "gpu_sgemm": 5, "superconductor_500": 10}
 LARGE = tuple(10**power for power in range(5, 13))
 EXPONENTS = {"DGM-OLS": -1 / 2, "RMGM-OLS k=n^(2/3)": -1 / 3}
@@ -352,12 +351,6 @@ def measure(asked: Asked) -> Report:
     }
 
 
-def lines(report: Report) -> list[str]:
-    real = [{"table": table["table"], **cell} for table in report["real"] for cell in table["cells"]]
-    parts = (report["synthetic"], real, report["rates"], [report["law_check"]])
-    return [line for part in parts for line in ("", *as_table(part))]
-
-
 def draw(report: Report, folder: Path) -> None:
     """Figure 2, a row of panels per epsilon but the least; errors against smallest eigenvalues; theorems' rates."""
     panels = []
@@ -381,7 +374,6 @@ def draw(report: Report, folder: Path) -> None:
 
 
 def _rates_panel(found: Sequence[Mapping[str, Any]]) -> Panel:
-    """Errors, and lines of the theorems' exponents through the last point of each."""
     over = {name: [(cell["n"], cell["median"][name]) for cell in found] for name in _RATED}
     lines = {}
     for number, (name, exponent) in enumerate(EXPONENTS.items(), start=1):
@@ -390,7 +382,7 @@ def _rates_panel(found: Sequence[Mapping[str, Any]]) -> Panel:
     return Panel("ε = 1", "subjects n", "median of ‖ŵ-w‖", over, lines)
 
 
-EXPERIMENT = Experiment("wu2022", __doc__, measure, lines, draw)
+EXPERIMENT = Experiment("wu2022", __doc__, measure, draw=draw)
 
 if __name__ == "__main__":
     EXPERIMENT.command()

@@ -1,11 +1,17 @@
-"""What goes wrong with published releases.
+"""Errors about published releases.
 
-A release whose signatures or digests do not hold is `shared.documents.errors.VerificationError`, a coordinator that
-does not answer `shared.runtime.errors.RemoteError`.
+`shared.documents.errors.VerificationError` says that a release's signatures or digests do not hold, and
+`shared.runtime.errors.RemoteError` that a coordinator does not answer.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from commingle.shared.errors import CommingleError
 from commingle.shared.estimation.errors import EstimationError, RequestError
+
+FOR_EVERYONE = 0o644
+"""Mode of files that anybody may read."""
 
 
 class ServicesError(CommingleError):  # something about a published release that a person can act on
@@ -34,6 +40,15 @@ class TableError(ServicesError):  # a table that nothing can be planned or simul
 
 class OutputError(ServicesError):  # a file or a directory that cannot be written to
     code = "simulation-output"
+
+
+@contextmanager
+def writing(place: object, *, remedy: str, error: type[ServicesError] = OutputError) -> Iterator[None]:
+    """Raise `error` where `place` cannot be written."""
+    try:
+        yield
+    except OSError as failed:
+        raise error(f"cannot write to {place} ({failed.strerror})", remedy=remedy) from None
 
 
 class AnalysisError(EstimationError):  # an analysis that cannot be computed as asked

@@ -1,4 +1,4 @@
-"""How sure results are: intervals and tests of the normal law, for values and for ratios, and the words for them."""
+"""Intervals and tests of the normal law, for values and for ratios, and the words for them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ INTERVALS = "Intervals are for the population, and count the privacy noise and t
 
 
 def require_confidence(level: float) -> None:
-    """Raises ConfidenceError unless it is between 0 and 1."""
+    """Raise ConfidenceError unless the level is between 0 and 1."""
     if not 0 < level < 1:
         raise ConfidenceError(f"a confidence level of {level} is not between 0 and 1", remedy="Use 0.95.")
 
 
 def normal_reach(confidence_level: float) -> float:
-    """z, the standard errors from a value to either end of its interval. Raises ConfidenceError: not in (0, 1)."""
+    """z: how many standard errors an interval reaches to either side. Raises ConfidenceError: not in (0, 1)."""
     require_confidence(confidence_level)
     return float(ndtri((1 + confidence_level) / 2))
 
@@ -31,17 +31,17 @@ def percent(confidence_level: float) -> str:
 
 
 def standard_errors(covariance: Array) -> Array:
-    """(p,) of a covariance (p, p) that rounding may have left with a negative variance."""
+    """(p,) of a covariance (p, p). Rounding may have left a negative variance, which counts as 0."""
     return np.sqrt(np.maximum(np.diag(covariance), 0.0))
 
 
 def around(values: Array, reach: Array) -> Array:
-    """Intervals (..., 2) as far to both sides of values (...)."""
+    """Intervals (..., 2) that reach as far to both sides of values (...)."""
     return np.stack([values - reach, values + reach], axis=-1)
 
 
 def two_sided(values: Array, errors: Array) -> Array:
-    """P values (...) of the normal law that values are 0."""
+    """P values (...) of the normal law, for values that are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(2 * ndtr(-np.abs(values / errors)))
 
@@ -53,9 +53,9 @@ class LogRatios:
     Attributes:
         logs: (...).
         errors: (...) their standard errors.
-        of_rates: or of hazards. Noise may leave a rate near 0, where its logarithm has a long tail to below: ends are
-            then those of ratios, r (1 +- z error), the lower one 0 where there is none. An error above 1 leaves the
-            upper end where the logarithm's is: r itself may be far too low.
+        of_rates: whether ratios are of rates or hazards. Noise may leave a rate near 0, where its logarithm has a long
+            tail below. Ends are then r (1 +- z error) of the ratio r, the lower one 0 at least. If the error is above
+            1, r itself may be far too low, and the upper end is the logarithm's.
     """
 
     logs: Array
@@ -76,7 +76,7 @@ class LogRatios:
 
     @property
     def p_values(self) -> Array:
-        """(...) that there is no difference, as intervals say it."""
+        """(...) of no difference, in agreement with the intervals."""
         by_ratio = self.of_rates & ((self.errors <= 1) | (self.logs > 0))
         # 1 is an end of r (1 +- z error) where 1 - 1 / r is z errors from 0
         return two_sided(
@@ -85,7 +85,7 @@ class LogRatios:
 
     @property
     def ratios(self) -> Array:
-        """(...), infinite where they are too large for a number."""
+        """(...), infinite where a ratio is too large for a number."""
         with np.errstate(over="ignore"):
             return np.exp(self.logs)
 
@@ -98,9 +98,9 @@ class LogRatios:
     def clearest(
         self, what: str, terms: tuple[str, ...], references: tuple[str, ...], *, doubtful: Collection[str] = ()
     ) -> str | None:
-        """What the term furthest from 1 in standard errors says of `what`, "odds are"; None where none is known.
+        """A sentence on the term that is furthest from 1 in standard errors; None where no term is known.
 
-        `doubtful` terms and references make no sentence.
+        `what` begins it, as "odds are". Terms and references that are `doubtful` make no sentence.
         """
         known = np.array([{term, base}.isdisjoint(doubtful) for term, base in zip(terms, references, strict=True)])
         clear = np.where(known, np.abs(self.logs) / np.maximum(self.errors, 1e-12), np.nan)

@@ -1,4 +1,4 @@
-"""What pictures of results share: matplotlib is optional, and slow to import, so only who draws loads it."""
+"""Pictures of results. matplotlib is optional and slow to import, so only drawing loads it."""
 
 import re
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _GROUPED = 0.6  # of a row, over which its groups spread
 _REACH, _LEAST_REACH, _EDGE = 8.0, 1.2, 1.1  # of a log axis: beyond values, around 1, beyond all
 _TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (1, 2, 5))
 _CURVE_ROWS = 9
-_APART = 0.14  # of the width: numbers of times that are nearer would overlap, on a phone too
+_APART = 0.14  # of the width: numbers of nearer times would overlap on a phone
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
 
 
@@ -46,7 +46,7 @@ def _stack(rows: Sequence[int], width_inches: float) -> "list[Axes]":
 
 
 def term_text(said: str) -> str:
-    """What is said of terms, as people read it: `age[45, 60)` for the term `age[[45, 60)]` of programs."""
+    """Terms as people read them: `age[45, 60)` for `age[[45, 60)]`."""
     return _INTERVAL.sub(r"\1", said)
 
 
@@ -70,16 +70,16 @@ def tidy(ax: "Axes") -> None:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Intervals:
-    """A picture: a row for each label, and in it a value with its interval for each group, all on one axis.
+    """A picture with a row for each label: for each group a value with its interval, all on one axis.
 
     Attributes:
-        axis: what the axis says.
-        values: (q, G), or (q,) for one group; NaN where nothing is drawn.
+        axis: the title of the axis.
+        values: (q, G), or (q,) for one group; NaN draws nothing.
         intervals: (q, G, 2) or (q, 2).
-        of: effects, with a line at none; shares, in percent of 1; or ratios about 1, on a log axis.
+        of: effects, with a line at 0; shares, in percent; or ratios, on a log axis with a line at 1.
         groups: G names.
-        limit: where the axis of effects ends on both sides; what lies beyond is an arrow.
-        truth: as values, where it is known: dark triangles.
+        limit: where the axis of effects ends on both sides; an arrow shows what lies beyond.
+        truth: the true values, if known, as dark triangles.
     """
 
     title: str
@@ -94,7 +94,7 @@ class Intervals:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """Where the axis ends: of ratios, near the values, however far intervals go."""
+        """Both ends of the axis; for ratios near the values, however far intervals go."""
         if self.limit is not None:
             return -self.limit, self.limit
         near, ends = (each[np.isfinite(each)] for each in (self.values, self.intervals))
@@ -108,12 +108,12 @@ class Intervals:
 
     @property
     def ticks(self) -> list[float]:
-        """Round ratios within reach; of others both ends."""
+        """Round ratios within reach; otherwise both ends."""
         least, most = self.reach
         return [tick for tick in _TICKS if least <= tick <= most] if self.of == "ratios" else [least, most]
 
     def draw(self, ax: "Axes | None" = None) -> "Axes":
-        """On `ax` or a new figure. Where an end is out of reach there is an arrow."""
+        """Draw on `ax` or a new figure; arrows show ends that are out of reach."""
         count, size = len(self.labels), len(self.groups)
         ax = axes_on(ax, rows=max(1, round(count * max(1.0, size / 2))))
         if self.of == "ratios":
@@ -165,14 +165,14 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Curves:
-    """A picture: a share over time for each of G groups with its band, and below it how many are at risk.
+    """A picture of a share over time for each of G groups, with its band, and numbers at risk below.
 
     Attributes:
-        share: what the share is of.
-        time: what the axis of time says.
-        by: what the groups are levels of; None for everybody as one.
-        times: (K + 1,) from where everybody is at risk on, as far as any group has a share.
-        shares: (G, K + 1) NaN where there is none.
+        share: the title of the axis of shares.
+        time: the title of the axis of time.
+        by: the attribute whose levels are the groups; None if everybody is one group.
+        times: (K + 1,) from the time when everybody is at risk to the last one at which a group has a share.
+        shares: (G, K + 1), NaN where there is none.
         bands: (G, K + 1, 2).
         at_risk: (G, K + 1) people.
         top: where the axis of shares ends.
@@ -196,7 +196,7 @@ class Curves:
 
     @property
     def told(self) -> list[int]:
-        """Places of the times that numbers are written at."""
+        """Places of the times that the axis shows."""
         found = [0]
         for k, x in enumerate(self.along.tolist()):
             found += [k] if x - self.along[found[-1]] >= _APART else []
@@ -204,7 +204,7 @@ class Curves:
 
     @classmethod
     def stacked(cls, pictures: "Sequence[Curves]") -> "Axes":
-        """All on one new figure, one below another; the axes of the first."""
+        """Draw all on one new figure, one below another; return the axes of the first."""
         axes = _stack([_CURVE_ROWS + len(one.groups) for one in pictures], _WIDTH_INCHES)
         drawn = [one.draw(ax) for one, ax in zip(pictures, axes, strict=True)]
         return drawn[0]
@@ -224,7 +224,6 @@ class Curves:
         return ax
 
     def _write_at_risk(self, ax: "Axes") -> None:
-        """A tick at each time that is told, and below it how many of each group are at risk."""
         risk = [[f"{n:z,.0f}" for n in self.at_risk[:, k].tolist()] for k in self.told]
         times = self.times[self.told]
         ax.set_xticks(times, ["\n".join([f"{time:g}", *each]) for time, each in zip(times, risk, strict=True)])
@@ -243,7 +242,7 @@ class Curves:
 
 
 def save(ax: "Axes", path: Path) -> None:
-    """Write a picture that stands alone, in the form that its name says."""
+    """Write a picture in the format of its suffix. Raises OutputError."""
     figure: Any = ax.figure
     try:
         figure.savefig(path, bbox_inches="tight")

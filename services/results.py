@@ -1,4 +1,8 @@
-"""A result as people and programs take it: a table in a notebook, a data frame, JSON. Nothing here computes."""
+"""Results for people and programs: tables in notebooks and files, data frames, JSON. Nothing here computes.
+
+`answer_of` makes a model of a result's JSON from its dataclass and from what its docstring says. `Result.to_dict` gives
+what the model describes; tests hold every answer of a command or route against its model.
+"""
 
 import csv
 import html
@@ -8,12 +12,18 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar
+from functools import lru_cache, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Union, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from typing_extensions import TypeAliasType
 
 from commingle.services.plotting import Axes, Curves, Intervals, term_text
+from commingle.shared.documents.model import words_of, words_of_fields
 from commingle.shared.errors import MissingExtraError
 from commingle.shared.text import printable
 
@@ -38,12 +48,12 @@ _WARNING = "margin:.6em 0 0;padding:.4em .8em;border-left:3px solid #d9772b;back
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultColumn:
-    """Numbers under one heading, NaN where there are none.
+    """Numbers under one heading; NaN shows nothing.
 
     Attributes:
         numbers: (rows,).
-        form: how people are shown them, in each row where it is not one for all.
-        interval: (rows, 2), shown in the same cell; columns of their own in a frame or a file.
+        form: the form for people, for all rows or for each.
+        interval: (rows, 2), in the same cell for people, and in columns of its own in a frame or a file.
     """
 
     heading: str
@@ -56,11 +66,11 @@ class ResultColumn:
         return (self.form,) * len(self.numbers) if isinstance(self.form, str) else self.form
 
     def numerals(self) -> list[str]:
-        """What people see in each row, without the interval."""
+        """The numbers as people see them, without intervals."""
         return [number_text(x, form) for x, form in zip(self.numbers.tolist(), self.forms, strict=True)]
 
     def reaches(self) -> list[str]:
-        """The intervals, as people see them; nothing where there is none."""
+        """The intervals as people see them; an empty text where there is none."""
         if self.interval is None:
             return [""] * len(self.numbers)
         return [
@@ -69,11 +79,11 @@ class ResultColumn:
         ]
 
     def texts(self) -> list[str]:
-        """What people see in each row, the interval in brackets."""
+        """The numbers as people see them, with intervals in brackets."""
         return [f"{x} ({reach})" if reach else x for x, reach in zip(self.numerals(), self.reaches(), strict=True)]
 
     def parts(self) -> list[tuple[str, NDArray[np.float64]]]:
-        """The numbers, and both ends of their interval, each with a heading."""
+        """The numbers and both ends of their intervals, each with a heading."""
         if self.interval is None:
             return [(self.heading, self.numbers)]
         low, high = self.interval.T
@@ -82,11 +92,7 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
-    """One result.
-
-    Attributes:
-        facts: name and value of what holds for the whole table.
-    """
+    """A result as a table; `facts` are name and value of what holds for the whole table."""
 
     title: str
     heading: str
@@ -108,7 +114,7 @@ class ResultTable:
         return pd.DataFrame(np.column_stack(numbers), index=index, columns=list(map(printable, headings)))
 
     def to_html(self) -> str:
-        """One `div`, wider tables scrolling inside: inline styles, the notebook's own colours, everything escaped."""
+        """One `div` in the notebook's own colours and inline styles; escapes everything, and wide tables scroll."""
         facts = " · ".join(f"{_escape(name)} <b>{_escape(value)}</b>" for name, value in self.facts)
         head, *body = self.cells()
         parts = [
@@ -123,7 +129,7 @@ class ResultTable:
         return f'<div style="line-height:1.4;max-width:64em">{"".join(parts)}</div>'
 
     def cells(self) -> list[list[str]]:
-        """Heading and rows as text: numbers in their form, nothing where there is none."""
+        """Heading and rows as text: numbers in their form, an empty text for NaN."""
         head = [self.heading, *(column.heading for column in self.columns)]
         rows = zip(map(_label, self.labels), *(column.texts() for column in self.columns), strict=True)
         return [[term_text(printable(text)) for text in row] for row in (head, *rows)]
@@ -154,7 +160,7 @@ class ResultTable:
         return "\n".join(map(markdown_row, (head, ["---", *("---:" for _ in self.columns)], *rows)))
 
     def to_csv(self) -> str:
-        """Comma-separated, unrounded; RFC 4180. What a spreadsheet would take for a formula is marked as text."""
+        """Comma-separated and unrounded (RFC 4180). Marks as text what a spreadsheet would take for a formula."""
         out = io.StringIO()
         writer = csv.writer(out)
         headings, numbers = zip(*self._parts(), strict=True)
@@ -172,15 +178,15 @@ class ResultTable:
 
 
 class Result(ABC):
-    """A frozen dataclass of names, numbers and arrays that notebooks render, pandas takes over and JSON holds.
+    """A frozen dataclass of names, numbers and arrays, for notebooks, pandas and JSON.
 
-    Where it has them, `sentence` says the result in words, `warnings` what must not be overlooked, and `subjects` how
-    many of these parties hold and share, where they are keyed.
+    Some have a `sentence` that says the result in words, `warnings`, and `subjects`: how many people members hold and
+    share, for keyed data sets.
     """
 
     __slots__ = ()
     computed: ClassVar[tuple[str, ...]] = ()
-    """Properties that JSON has after the fields."""
+    """Properties that follow the fields in JSON."""
 
     @abstractmethod
     def table(self) -> ResultTable:
@@ -195,7 +201,7 @@ class Result(ABC):
         return self.table().to_frame()
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: lists, and None for what is not a finite number."""
+        """For JSON: lists for arrays, and None for numbers that are not finite."""
         return {name: json_value(getattr(self, name)) for name in json_names(type(self))}
 
     def _repr_html_(self) -> str:
@@ -208,7 +214,7 @@ class Drawn(Result):
     __slots__ = ()
 
     def pictures(self) -> tuple[Intervals | Curves, ...]:
-        """What `plot` and pages draw."""
+        """The pictures that `plot` and pages draw."""
         return ()
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -217,17 +223,16 @@ class Drawn(Result):
 
 
 def json_names(kind: type) -> tuple[str, ...]:
-    """What a dataclass is in JSON: the fields that it shows, and the properties that it names as `computed`."""
+    """The names of a dataclass in JSON: the fields that its repr shows, and its `computed` properties."""
     return (*(field.name for field in fields(kind) if field.repr), *getattr(kind, "computed", ()))
 
 
 def markdown_row(texts: Iterable[str]) -> str:
-    """A line of a table of GitHub's Markdown, whatever its cells hold."""
+    """A line of a GitHub Markdown table, with its cells escaped."""
     return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
 
 
 def _escape(text: str) -> str:
-    """For HTML: names come from the proposer of the release."""
     return html.escape(term_text(printable(text)))
 
 
@@ -236,7 +241,7 @@ def _latex(text: str) -> str:
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
-    """Lists for arrays and tuples, objects for dataclasses, and None for what is not a finite number."""
+    """Lists for arrays and tuples, objects for dataclasses, and None for numbers that are not finite."""
     if isinstance(value, np.ndarray):
         return json_value(value.tolist())
     if isinstance(value, list | tuple):
@@ -247,7 +252,7 @@ def json_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
 
 
 def three_digits(value: float | None) -> str:
-    """Three digits, a dash for nothing."""
+    """The value in three digits; a dash for None."""
     return "-" if value is None else f"{value:.3g}"
 
 
@@ -263,12 +268,12 @@ def _label(label: str | float) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Text of a CSV file, behind an apostrophe where a spreadsheet would take it for a formula."""
+    """Text for a CSV file, with an apostrophe before what a spreadsheet would take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def number_text(value: float, form: str) -> str:
-    """A number for people in a form of `format`, or in that of p values, "p"; nothing where it is NaN."""
+    """A number for people in a form of `format`, or "p" for p values; an empty text for NaN."""
     if form == "p" and value < _LEAST_P:
         return f"<{_LEAST_P:g}"
     form = ".3f" if form == "p" else form
@@ -277,3 +282,46 @@ def number_text(value: float, form: str) -> str:
     if form.endswith("g") and _PLAIN[0] <= abs(rounded := float(format(value, form))) < _PLAIN[1]:
         value, form = rounded, ",.0f"  # 42,330
     return "" if math.isnan(value) else format(value, form).replace("-", "\u2212").replace("inf", "\u221e")
+
+
+_Row = list[float | None]
+Numbers = TypeAliasType("Numbers", _Row | list[_Row] | list[list[_Row]] | list[list[list[_Row]]])
+"""An array of up to four dimensions, by rows; null for numbers that are not finite."""
+
+
+def answer_of(result: Any, **beside: Any) -> Any:  # noqa: ANN401 - a dataclass, or a union of some
+    """The model of a result's JSON, or of a union of results, with the fields `beside` before its own."""
+    if get_origin(result) is UnionType:
+        return reduce(or_, (answer_of(one, **beside) for one in get_args(result)))
+    return _model(result, tuple(beside.items()))
+
+
+@lru_cache
+def _model(result: type, beside: tuple[tuple[str, Any], ...] = ()) -> type[BaseModel]:
+    kinds = {field.name: field.type for field in fields(result)}
+    words = words_of_fields(result)
+
+    def described(name: str) -> Any:  # noqa: ANN401 - what `create_model` takes for a field
+        made = None if name in kinds else getattr(result, name).fget
+        kind = _in_json(kinds[name] if made is None else made.__annotations__["return"])
+        default = None if NoneType in get_args(kind) else ...  # clients may leave null out, as OpenAPI's examples do
+        return kind, Field(default, description=words.get(name) if made is None else made.__doc__)
+
+    made: dict[str, Any] = {name: (kind, ...) for name, kind in beside}
+    made |= {name: described(name) for name in json_names(result)}
+    config = ConfigDict(extra="forbid")
+    name = f"{result.__name__}Answer" if beside else result.__name__  # some are also parts of others
+    return create_model(name, __config__=config, __doc__=words_of(result), **made)
+
+
+def _in_json(kind: Any) -> Any:  # noqa: ANN401 - any annotation
+    if kind is float:
+        return float | None
+    if is_dataclass(kind):
+        return _model(kind)  # type: ignore[arg-type] # it is no object
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is np.ndarray:
+        return Numbers
+    if origin in {Union, UnionType}:
+        return reduce(or_, map(_in_json, inner))
+    return tuple.__class_getitem__(tuple(map(_in_json, inner))) if origin is tuple else kind

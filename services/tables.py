@@ -1,10 +1,10 @@
 """A CSV or Parquet file as a table in memory, and the attributes that its columns suggest.
 
-Cells and subject ids are read as an agent reads them. Two steps come before anything is encoded, because tables that
-people find are less tidy than those of a party: more spellings of a missing value (never in a subject id), and, where
-no schema says what a CSV holds, numbers and booleans recognised in columns of text.
+It reads cells and subject ids as an agent does, with two more steps, because tables that people find are less tidy than
+a member's. It knows more spellings of a missing value (never in a subject id). Without a schema for a CSV it finds
+numbers and booleans in columns of text.
 
-Attributes are drafted for simulation only: real bounds are public and never computed from private rows.
+It drafts attributes for simulations only: real bounds are public, and nobody computes them from private rows.
 """
 
 import re
@@ -58,7 +58,7 @@ class Table:
 
     Attributes:
         subjects: (n,) distinct identifiers.
-        columns: by name, n cells each: numbers, text or booleans, null where missing.
+        columns: n cells by name: numbers, text or booleans, null where missing.
     """
 
     subjects: NDArray[np.str_]
@@ -75,7 +75,7 @@ class Table:
         return type(self)(self.subjects, {name: self.columns[name] for name in names})
 
     def and_rows(self, more: Self) -> Self:
-        """These rows, then those of another table with the same columns, about other subjects."""
+        """These rows, and then those of another table with the same columns and other subjects."""
         both = {name: pa.concat_arrays([cells, more.columns[name]]) for name, cells in self.columns.items()}
         return type(self)(np.concatenate([self.subjects, more.subjects]), both)
 
@@ -88,10 +88,10 @@ class Source:
     """A table as read.
 
     Attributes:
-        unusable: columns that hold neither numbers nor text, with their type.
-        texts: columns that the file itself declares to be text; CSV declares nothing.
-        ids: what the subject ids are like; None where rows are numbered.
-        notices: how the file was read, where that was found by looking at it.
+        unusable: types of columns that hold neither numbers nor text, by name.
+        texts: columns that the file declares to be text; CSV declares nothing.
+        ids: counts of the subject ids; None if rows are numbered.
+        notices: how the file was read, if we found out by looking at it.
     """
 
     table: Table
@@ -119,14 +119,14 @@ def read_table(
     Args:
         path: of a .csv (or .csv.gz) or .parquet file.
         subject_id: the column, or columns, that identify subjects.
-        usual_subject_id: where `subject_id` is None, the column that does if the table has it; rows are numbered
-            where it has not.
-        id_rules: by which ids are written; None for exactly.
-        typed: whether the columns of a CSV become numbers, booleans or dates where all their values read as such.
-        csv_format: how a CSV is written; what it looks like where None.
+        usual_subject_id: if `subject_id` is None, the column that identifies subjects. If the table has no such column,
+            rows are numbered.
+        id_rules: the rules of ids; None for ids as they are.
+        typed: whether columns of a CSV become numbers, booleans or dates if all their values read as such.
+        csv_format: how a CSV is written; None finds out.
 
     Raises:
-        TableError: it cannot be read, has no rows, or its identifiers are no list of subjects.
+        TableError: the file cannot be read or has no rows, or its identifiers are no list of subjects.
         SpecError: there is not one rule for each column of identifiers.
     """
     columns, notices = _read(path, csv_format)
@@ -156,7 +156,7 @@ def is_numeric(cells: Cells) -> bool:
 
 
 def type_text(cells: Cells) -> Cells:
-    """Text as numbers, booleans, dates or times where all of it reads as such, unchanged otherwise."""
+    """Text as numbers, booleans, dates or times if all of it reads as such, and unchanged otherwise."""
     if not _is_text(cells.type):
         return cells
     if cells.null_count == len(cells):
@@ -211,7 +211,7 @@ def _well_formed(path: Path, batches: Iterable[FileBatch]) -> list[pa.RecordBatc
 
 
 def _plain(cells: Cells) -> Cells:
-    """Cells as values, bytes as text. Raises ArrowException where they are no UTF-8."""
+    # bytes that are no UTF-8 raise ArrowException
     plain = plain_cells(cells)
     is_bytes = pa.types.is_binary(plain.type) or pa.types.is_large_binary(plain.type)
     return plain.cast(pa.string()) if is_bytes else plain
@@ -273,14 +273,14 @@ class Unusable:
 
 
 Marks = Literal["midpoint", "indicator"]
-"""What a drafted attribute makes of missing cells; levels are marked, or their rows left out."""
+"""How a drafted attribute treats missing cells; for levels it marks them, or rows are left out."""
 
 
 def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks = "midpoint") -> Attribute | Unusable:
-    """The attribute that a column suggests: bounds are its least and largest value, levels those it holds.
+    """The attribute that a column suggests: bounds are its least and largest value, levels are those that it holds.
 
-    Numbers of a target stay numbers, even if there are but two; `levels`: the column is known to hold levels, and its
-    numbers are codes of them; `missing`: what becomes of missing cells of what is no target.
+    The numbers of a target stay numbers, even if there are only two. If `levels`, the column holds levels, and its
+    numbers are codes. `missing` says how missing cells count, except for the target.
 
     Raises TableError: infinite values, text among numbers, or a name or level that no attribute can have.
     """
@@ -305,9 +305,9 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
 
 
 def identifies_rows(name: str, cells: Cells) -> bool:
-    """Whether a column seems to say which row it is and nothing about a person: an index, or a number or text apiece.
+    """Whether a column seems to name the row and not to describe a person: an index, or other values in every row.
 
-    Measurements with decimals differ from row to row as well, and are none.
+    Measurements with decimals also differ from row to row, and do not count.
     """
     if _INDEX.fullmatch(name):
         return True
@@ -317,11 +317,10 @@ def identifies_rows(name: str, cells: Cells) -> bool:
 
 
 def conform(attribute: Attribute, cells: Cells) -> Cells:
-    """The column as its attribute encodes it, missing values aside: one as an agent registers it.
+    """The column in values that its attribute encodes, missing values aside.
 
-    Where text does not fit as it stands, it is tried as numbers or booleans: a CSV may write True for true.
-
-    Raises TableError: text in a number, infinite values, or levels that the schema does not have.
+    The attribute is one that an agent registers. Text that does not fit is tried as numbers or booleans: a CSV may have
+    True for true. Raises TableError: text in a number, infinite values, or levels that the schema does not have.
     """
     refused = []
     for reading in (cells,) if isinstance(attribute, NumericAttribute) else (cells, type_text(cells)):

@@ -1,6 +1,6 @@
 """Commingle: differentially private data release by several parties, over HTTP.
 
-What users import. Names load on first use: importing commingle itself reads no other module.
+The names that users import. They load on first use: importing commingle itself reads no other module.
 
     from commingle import Release, ReleaseClient
 
@@ -8,10 +8,10 @@ What users import. Names load on first use: importing commingle itself reads no 
         release = client.fetch(next(client.releases()).id)
     print(release.fit("charges", ["age", "smoker"]).summary())
 
-`Release` and `ReleaseClient` fetch, verify and analyse published releases, `Fit` is what a fit returns, `PartyClient`
-is the way of a party's own programs to its agent, `CommingleRegressor` (extra `sklearn`) is a fit behind scikit-learn's
-interface, `plan` says what a `Study` will be worth, `PRESETS` has the terms of published papers, and every fault is
-a `CommingleError` with a remedy.
+`Release` and `ReleaseClient` fetch, verify and analyse published releases, and `Fit` is what a fit returns.
+`PartyClient` connects a member's own programs to its agent. `CommingleRegressor` (extra `sklearn`) is a fit behind
+scikit-learn's interface. `plan` says what a `Study` will be worth, `PRESETS` has the terms of published papers, and
+every fault is a `CommingleError` with a remedy.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The `commingle` command: the one place that knows every package, by name, and loads the one that is asked for."""
+"""The `commingle` command. It alone knows every package, by name, and loads the one that you call."""
 
 import gc
 import json
@@ -17,7 +17,7 @@ from commingle.shared.runtime.threads import threads
 
 _COMMANDS = {
     "simulate": ("services.simulation.cli", "Run a whole consortium on this machine."),
-    "demo": ("services.simulation.demo_cli", "Run a whole consortium, in your browser or without one."),
+    "demo": ("services.simulation.cli", "Run a whole consortium, in your browser or without one."),
     "study": ("party_agent.cli.study", "Write a study, and see what every member would answer to it."),
     "plan": ("services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (
@@ -44,7 +44,7 @@ _COMMANDS = {
 }
 
 
-_GARBAGE = 10_000  # objects more than were freed until it is looked for: with 700 a tenth of loading is spent on that
+_GARBAGE = 10_000  # new objects before Python looks for garbage: with 700 that takes a tenth of loading
 
 
 def _print_schema(context: click.Context, _: click.Parameter, given: str | None) -> None:
@@ -75,11 +75,11 @@ def commingle() -> None:
 
 
 class _WithoutUnused:
-    """Keeps from being loaded what libraries load where it is, and no command uses; it takes longer than all the rest.
+    """Leaves out modules that libraries load if they find them and no command uses; they load longer than all others.
 
-    Most are answered as if they were not installed: command lines, tracebacks, frames, models and guesses of encodings
-    that httpx, structlog, mako, pyarrow, FastAPI and NumPy can do without. scipy asks for all of NumPy, and gets the
-    compiler of Fortran in it when that is used, which is never.
+    Most seem not to be installed: command lines, tracebacks, frames, models and guesses of encodings, without which
+    httpx, structlog, mako, pyarrow, FastAPI and NumPy work. scipy asks for all of NumPy; its compiler of Fortran loads
+    at its first use, which never comes.
     """
 
     names = frozenset(
@@ -95,7 +95,7 @@ class _WithoutUnused:
     )
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: object = None) -> ModuleSpec | None:
-        """Refuse those names, and rich to structlog while that loads; leave all others to the next finder."""
+        """Refuse these names, and rich while structlog loads; leave all others to the next finder."""
         structlog = sys.modules.get("structlog")
         if name in self.names or (name == "rich" and structlog is not None and not hasattr(structlog, "get_logger")):
             raise ModuleNotFoundError(f"{name} is not used here", name=name)
@@ -106,13 +106,14 @@ class _WithoutUnused:
 
 
 def leave_out_unused() -> None:
-    """For the rest of this process, which Arrow's own allocator would not return 100 MB to after a table is read.
+    """Leave out unused modules for the rest of this process, and let Arrow use jemalloc.
 
-    Raises SettingsError: the environment asks for no number of threads.
+    Arrow's own allocator would keep 100 MB after it has read a table. Raises SettingsError: the environment names a
+    number of threads that is none.
     """
-    if sys.platform == "linux":  # where Arrow always has this one
+    if sys.platform == "linux":  # where Arrow always has jemalloc
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read what every installed package offers
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look for plugins in every installed package
     os.environ.update(threads(os.environ))  # NumPy has not been loaded yet
     gc.set_threshold(_GARBAGE)
     if not any(isinstance(finder, _WithoutUnused) for finder in sys.meta_path):
@@ -124,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def start() -> None:
-    """Be the process of a command, not a function that another program calls."""
+    """Run as the process of a command; other programs call `main`."""
     try:
         leave_out_unused()
     except CommingleError as error:

@@ -1,4 +1,4 @@
-"""More from the same moments: what costs no privacy beyond the release.
+"""Further analyses of the same moments, at no further cost of privacy.
 
 See docs/design/estimation.md#more-from-the-same-moments.
 """

@@ -1,6 +1,6 @@
-"""The covariance of columns of the private table, as a release tells it: its principal and partial correlations.
+"""Principal components and partial correlations of columns, from the covariance that a release gives.
 
-It is the posterior mode's, and so are the components.
+Covariance and components are those of the posterior mode.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ _ROUNDING = 1e-10  # of the largest eigenvalue
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Covariance:
-    """Per subject, in encoded units, the intercept partialled out.
+    """The covariance of p columns per subject, in encoded units, with the intercept partialled out.
 
     Attributes:
-        labels: of the p columns.
+        labels: names of the columns.
         total: (p, p) as released, noise included.
-        noise: (p, p), what of `total` is noise on average.
+        noise: (p, p) the noise in `total`, on average.
         values: (p, p) of the posterior mode; without noise `total` itself.
         root: (p, p) with values = root^T root: p rows whose moments are exactly these, for solvers that take rows.
-        buried: directions in which `total` has less than `noise`, so that the prior has the say.
+        buried: how many directions have less variance in `total` than in `noise`; the prior decides these.
         rows: degrees of freedom in `total`.
-        doubts: warnings about how many these are, and that who is missing depends on values.
-        subsets: whom a study chose at the members of these columns, a sentence each.
+        doubts: warnings about the number of people, and that missing cells depend on values.
+        subsets: which people a study chose, a sentence for each member of these columns.
     """
 
     labels: tuple[str, ...]
@@ -56,7 +56,6 @@ class Covariance:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must be told about directions without signal, and about who they are of."""
         if not self.buried:
             return self.doubts
         warning = (
@@ -67,13 +66,13 @@ class Covariance:
 
 
 def estimate(prepared: PreparedMoments, columns: tuple[int, ...]) -> Covariance:
-    """The covariance of these columns.
+    """Estimate the covariance of these columns.
 
     Raises:
-        NoSignalError: nothing of one of them stands out of the noise.
-        TooFewRowsError: no more published rows than columns.
+        NoSignalError: noise hides all variance of one of them.
+        TooFewRowsError: there are no more published rows than columns.
     """
-    # the label of this system is one of its terms, which is all right as long as nobody solves it
+    # the label of this system is one of its terms; nothing solves it
     system = build_system(prepared, columns[0], columns, intercept=True)
     c, regular = centre(system), system.regularised()
     total, V = _per_subject(system, c.X / c.rows), _per_subject(system, c.V)
@@ -98,9 +97,9 @@ def _per_subject(system: System, of_a_row: Array) -> Array:
 
 
 def _above_noise(C: Array, V: Array) -> tuple[Array, int]:
-    """What of each column's variance is in the directions of C that are not negative, (p,), and how many are.
+    """Each column's variance in the directions of L^-1 C L^-T that are not negative, (p,), and how many are negative.
 
-    Where the noise is white, V = L L^T: the directions of L^-1 C L^-T.
+    V = L L^T, so that noise is white in these directions.
     """
     L = np.linalg.cholesky(V) if (np.diag(V) > 0).all() else np.eye(len(C))
     inverse = np.linalg.inv(L)
@@ -112,7 +111,7 @@ def _above_noise(C: Array, V: Array) -> tuple[Array, int]:
 def columns_of(prepared: PreparedMoments, names: str | Sequence[str] | None) -> tuple[int, ...]:
     """Indices of the columns of these attributes, or of all.
 
-    Raises UnknownAttributeError: one that the release does not have; FeaturesError: none, or one twice.
+    Raises UnknownAttributeError; FeaturesError: no attribute is named, or one twice.
     """
     chosen = names_of(prepared.attributes if names is None else names)
     for name in chosen:
@@ -131,12 +130,12 @@ class PrincipalComponents(Result):
     """Components in order of variance. No standard errors: see the warnings and `signal_to_noise`.
 
     Attributes:
-        labels: of the p columns.
-        standardised: whether every column was scaled to variance 1; otherwise they are in encoded units.
-        variances: (p,).
-        shares: (p,) of the sum of variances.
+        labels: names of the p columns.
+        standardised: whether every column was scaled to variance 1; otherwise columns are in encoded units.
+        variances: (p,) variance of each component.
+        shares: (p,) share of each component in the sum of variances.
         loadings: (p, p), one component per row, of length 1; its largest entry is positive.
-        signal_to_noise: (p,) variance along a component over that of the noise in it; NaN where rows hold no noise.
+        signal_to_noise: (p,) variance of a component over the noise in it; NaN where rows hold no noise.
     """
 
     labels: tuple[str, ...]
@@ -151,9 +150,10 @@ class PrincipalComponents(Result):
     subjects: tuple[str, ...] = ()
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw where each column lies on the first two components; on `ax` or a new figure.
+        """Draw each column on the first two components, on `ax` or a new figure.
 
-        An arrow ends at loadings times the components' standard deviations: of standardised columns, at correlations.
+        An arrow ends at loadings times the components' standard deviations: at correlations, if columns are
+        standardised.
         """
         ax = axes_on(ax, rows=_PLOT_ROWS, width_inches=_PLOT_INCHES)
         ends = np.zeros((2, len(self.labels)))
@@ -206,9 +206,9 @@ def _apart(x: Array, y: Array, reach: float) -> list[float]:
 def pca(
     prepared: PreparedMoments, attributes: str | Sequence[str] | None = None, *, standardise: bool = True
 ) -> PrincipalComponents:
-    """Components of these attributes, or of all; a level of a categorical attribute is a column of its own.
+    """Principal components of these attributes, or of all. Each level of a categorical attribute is a column.
 
-    Raises EstimationError: an unknown attribute, or one that the noise covers wholly.
+    Raises EstimationError: an attribute is unknown, or noise hides it wholly.
     """
     names = names_of(prepared.attributes if attributes is None else attributes)
     prepared, gaps = of_those_who_have(prepared, names)
@@ -240,7 +240,7 @@ def _against_noise(covariance: Covariance, directions: Array, variances: Array) 
 
 
 def _faint(covariance: Covariance, signal_to_noise: Array) -> tuple[str, ...]:
-    """Noise alone, of m rows and p columns, has eigenvalues up to (1 + sqrt(p/m))^2 (Marchenko and Pastur 1967)."""
+    """Noise of m rows and p columns has eigenvalues up to (1 + sqrt(p/m))^2 (Marchenko and Pastur 1967)."""
     edge = (1 + np.sqrt(len(covariance.labels) / covariance.rows)) ** 2 - 1
     faint = np.flatnonzero(signal_to_noise < edge)
     if not len(faint):
@@ -258,10 +258,10 @@ class PartialCorrelations(Result):
     """Partial correlations of every pair of columns.
 
     Attributes:
-        labels: of the p columns.
+        labels: names of the p columns.
         values: (p, p), 1 on the diagonal.
-        standard_errors: (p, p), NaN on the diagonal, and everywhere if they are not known for this kind of release.
-        interval_for: what the errors are around.
+        standard_errors: (p, p), NaN on the diagonal, and everywhere if this kind of release has none.
+        interval_for: what the errors measure the distance to: the private table, or the population.
     """
 
     labels: tuple[str, ...]
@@ -288,11 +288,11 @@ class PartialCorrelations(Result):
 def partial_correlations(
     prepared: PreparedMoments, attributes: str | Sequence[str] | None = None, *, interval_for: IntervalFor = "table"
 ) -> PartialCorrelations:
-    """Correlations of these attributes, or of all, each pair given all others named.
+    """Correlation of each pair of these attributes, or of all, given the others named.
 
     Raises:
-        NoSignalError: the noise leaves no variance in some direction, or a column follows from the others.
-        EstimationError: an unknown attribute or interval.
+        NoSignalError: noise leaves no variance in some direction, or a column follows from the others.
+        EstimationError: an attribute is unknown.
     """
     require_interval(interval_for)
     names = names_of(prepared.attributes if attributes is None else attributes)

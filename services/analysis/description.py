@@ -23,17 +23,17 @@ from commingle.shared.estimation.prepared import PreparedMoments
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Description(Drawn):
-    """A line for each level, and one for each number.
+    """The people of a release: a line for each level and for each number, a column for each of G groups.
 
     Attributes:
-        by: the attribute whose levels are the groups; None for everybody as one.
-        people: (G,) how many.
-        counts: (lines, G).
-        values: (lines, G) shares, or means in original units.
+        by: the attribute whose levels are the groups; None if everybody is one group.
+        people: (G,) how many people each group has.
+        counts: (lines, G) how many people each line counts.
+        values: (lines, G) shares of levels, or means of numbers in original units.
         intervals: (lines, G, 2) for the population.
         deviations: (lines,) standard deviations of numbers, 0 where noise hides how much they vary; NaN for levels.
         p_values: (lines,) of tests that know the noise, at an attribute's first line.
-        trend_p_values: (lines,) of a trend across groups and levels in the study's order.
+        trend_p_values: (lines,) of tests for a trend across groups and levels in the study's order.
     """
 
     by: str | None
@@ -88,7 +88,6 @@ class Description(Drawn):
         )
 
     def pictures(self) -> tuple[Intervals, ...]:
-        """The share of each level in each group; numbers have none."""
         shares = np.flatnonzero(np.isnan(self.deviations))
         whose = "of the people of a group" if self.by else "of everybody"
         picture = Intervals(
@@ -128,13 +127,13 @@ def describe(
 
     Args:
         prepared: the release.
-        attributes: names; all but `by` where left out.
+        attributes: which attributes to describe; all but `by` where left out.
         by: an attribute with levels, whose groups are compared.
         confidence_level: between 0 and 1.
 
     Raises:
-        NoTablesError: no moments; or an attribute that was named has neither levels nor a mean.
-        UnknownAttributeError: a name that there is not.
+        NoTablesError: the release has no moments, or an attribute that you named has neither levels nor a mean.
+        UnknownAttributeError: the release has no attribute of that name.
     """
     sums = CrossProducts.of(prepared)
     chosen = names_of([n for n in prepared.attributes if n != by] if attributes is None else attributes)
@@ -205,9 +204,9 @@ def _share(cells: Cells, at: tuple[int, int], z: float) -> tuple[float, tuple[fl
 
 
 def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: float) -> _Line:
-    """The mean of a number v in every group: <v g> / <h g>, h being who has one; sampled with the deviation of all.
+    """The mean m = <v g> / <h g> of a number v in every group g; h marks who has one.
 
-    d m = (d<v g> - m d<h g>) / <h g>, plus sd^2 / <h g> for the drawing.
+    d m = (d<v g> - m d<h g>) / <h g>, plus sd^2 / <h g> for the drawing, with the deviation sd of all people.
     """
     (labels, groups), (value, has) = by, sums.number(name)
     size = len(groups)
@@ -237,7 +236,6 @@ def _differ(means: Array, covariance: Array, groups: list[int]) -> float:
 
 
 def _rise(means: Array, covariance: Array, counts: Array, groups: list[int]) -> float:
-    """The p value of no trend of means across three groups or more: of their slope by the groups' places."""
     if len(groups) <= 2:  # noqa: PLR2004 - as above
         return float("nan")
     contrast = np.zeros(len(means))

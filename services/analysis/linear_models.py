@@ -1,4 +1,4 @@
-"""Linear models beside a fit: does one need more features than another, and what do instruments say."""
+"""Two linear models compared, and two-stage least squares by instruments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,13 +22,13 @@ from commingle.shared.mechanisms.registry import mechanism_of
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Comparison(Result):
-    """Wald's test that the terms which only the larger model has are all zero.
+    """Wald's test that all terms which only the larger model has are zero.
 
     Attributes:
         statistic: F; NaN where the larger model has no standard errors.
-        degrees_of_freedom: of F, first and second.
-        r_squared_larger, r_squared_smaller: expected on the private table; None where it cannot be said.
-        interval_for: whose coefficients are tested: those of the private table or of the population.
+        degrees_of_freedom: the first and the second of F.
+        r_squared_larger, r_squared_smaller: expected on the private table; None where it is unknown.
+        interval_for: whether coefficients of the private table or of the population are tested.
     """
 
     target: str
@@ -69,11 +69,11 @@ def compare(
     *,
     interval_for: IntervalFor = "population",
 ) -> Comparison:
-    """Test the features of `larger` (None for all attributes) that `smaller` lacks; () is the mean alone.
+    """Test the features of `larger` (None for all attributes) that `smaller` lacks; () stands for the mean alone.
 
     F = b^T Cov(b)^-1 b / d over the d tested coefficients, with the covariance of the fit, which knows the noise.
 
-    Raises NestedError: `smaller` is not part of `larger`, or all of it; EstimationError: as a fit.
+    Raises NestedError: `smaller` is not a part of `larger`, or is all of it; EstimationError: as a fit does.
     """
     big = fit_prepared(prepared, target, larger, interval_for=interval_for)
     smaller = names_of(smaller)
@@ -102,7 +102,7 @@ def compare(
 
 
 def wald(b: Array, covariance: Array) -> float:
-    """b^T Cov^-1 b / d, NaN without errors; solved in standard errors, whatever the units of b (d,)."""
+    """b^T Cov^-1 b / d of b (d,), NaN without errors; solved in units of standard errors, which scales it well."""
     errors = np.sqrt(np.diag(covariance))
     if not (errors > 0).all():  # NaN included
         return float("nan")
@@ -116,11 +116,11 @@ _UNKNOWN = Diagnostics(**dict.fromkeys((each.name for each in fields(Diagnostics
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TwoStageFit(Result):
-    """What the instruments say.
+    """A fit by instruments.
 
     Attributes:
         fit: coefficients of endogenous and exogenous features; its diagnostics are empty.
-        first_stages: for each endogenous feature, whether the instruments explain it.
+        first_stages: for each endogenous feature, the test whether the instruments explain it.
     """
 
     computed: ClassVar = ("warnings",)
@@ -150,17 +150,17 @@ def two_stage(
     confidence_level: float = 0.95,
     interval_for: IntervalFor = "table",
 ) -> TwoStageFit:
-    """Fit `target` on endogenous and exogenous features and an intercept, the former by the instruments.
+    """Fit `target` on endogenous features, for which the instruments stand in, exogenous features and an intercept.
 
     Raises:
-        InstrumentsError: none, or fewer columns of them than of endogenous features.
-        EstimationError: as a fit of all attributes named.
+        InstrumentsError: there is no instrument, or instruments have fewer columns than endogenous features.
+        EstimationError: as a fit of all attributes named does.
     """
     endogenous, instruments, exogenous = map(names_of, (endogenous, instruments, exogenous))
     features = (*endogenous, *exogenous)
     _require_enough(prepared, endogenous, instruments)
     everything = (*features, *instruments)
-    # refuses whatever cannot be asked
+    # this fit also refuses what cannot be asked
     plain = fit_prepared(prepared, target, everything, confidence_level=confidence_level, interval_for=interval_for)
     outside = (*exogenous, *instruments)
     stages = tuple(compare(prepared, name, outside, exogenous) for name in endogenous)
@@ -218,8 +218,8 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
     """Coefficients b (p_x,) of all terms of the system, 0 for those not in x, and their covariance.
 
     b = J S_zy,  J = (B^T W B)^-1 B^T W,  B = S_zx,  W = G_zz^-1: consistent because S_hat = G - k V is, and efficient
-    because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise that is two-stage least squares.
-    Cov(b) = J Omega_zz J^T with the mechanism's Omega; a population that is not in it yet adds sigma^2 J S_zz J^T.
+    because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise this is two-stage least squares.
+    Cov(b) = J Omega_zz J^T with the mechanism's Omega. Drawing from a population adds sigma^2 J S_zz J^T to it.
     """
     S = system.xx - system.rows * system.V_xx
     B, within = S[np.ix_(z, x)], np.ix_(z, z)

@@ -1,4 +1,4 @@
-"""Ridge, lasso and elastic net for a row of penalties, from second moments."""
+"""Ridge, lasso and elastic net over several penalties, from second moments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,17 +37,17 @@ _SINGULAR = 1e-15  # of the largest eigenvalue
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CoefficientPath(Result):
-    """Coefficients for m penalties, the largest first, in units of the target per unit of the attribute or level.
+    """Coefficients for m penalties, the largest first. Their unit is the target's per unit of the attribute, or level.
 
     Attributes:
         penalties: (m,), on features and a target of variance 1: 1/2 |y - x b|^2 / n + penalty (l1_ratio |b|_1 +
             (1 - l1_ratio) |b|^2 / 2), as scikit-learn's ElasticNet has it; `ridge` has l1_ratio 0.
         coefficients: (m, p_x), the unpenalised intercept first.
-        r_squared: (m,) expected on the private table, what the fit owes to the noise taken off; NaN if unknown.
-        best: index of the highest.
-        noise_penalty: of lasso, the penalty at which a target unrelated to all features keeps every slope at 0 with
-            probability 0.95; None for ridge.
-        warnings: those of the unpenalised fit among them.
+        r_squared: (m,) expected on the private table, less what the fit owes to noise; NaN if unknown.
+        best: index of the penalty with the highest expected R^2.
+        noise_penalty: the penalty of lasso at which every slope stays at 0 with probability 0.95 if no feature is
+            related to the target; None for ridge.
+        warnings: of the path and of the unpenalised fit.
     """
 
     method: Literal["ridge", "elastic_net"]
@@ -68,9 +68,9 @@ class CoefficientPath(Result):
     subjects: tuple[str, ...] = ()
 
     def predict(self, rows: Mapping[str, Values], *, at: int | None = None, extrapolate: bool = False) -> Array:
-        """Expected target, (m,), by the coefficients of penalty number `at`, or the best.
+        """Expected target, (m,), by the coefficients of penalty number `at`, or of the best.
 
-        Numbers and predictions are clipped as by `Fit.predict`, unless `extrapolate`. Raises RowsError.
+        Clips numbers and predictions as `Fit.predict` does, unless `extrapolate`. Raises RowsError.
         """
         chosen = self.coefficients[self.best if at is None else at]
         return Predictor(chosen, self.schema, self.response).warned(rows, extrapolate=extrapolate)
@@ -80,9 +80,9 @@ class CoefficientPath(Result):
         return "Ridge" if self.method == "ridge" else "Lasso" if self.l1_ratio == 1 else "Elastic net"
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw what each term does to the target over its public range, by penalty; on `ax` or a new figure.
+        """Draw, by penalty, how each term changes the target over its public range, on `ax` or a new figure.
 
-        The best penalty is a line; of lasso, penalties at which noise alone stays at 0 are shaded.
+        A line marks the best penalty. Shading marks the penalties of lasso at which noise alone stays at 0.
         """
         ax = axes_on(ax, rows=_PLOT_ROWS, width_inches=_PLOT_INCHES)
         effects = self.coefficients[:, 1:] * public_ranges(self.schema)
@@ -124,11 +124,11 @@ class CoefficientPath(Result):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
-    """A regression on columns of variance 1, its noise taken off.
+    """A regression on columns of variance 1, without their noise.
 
-    `rows` (q + 1, q + 1) are made up so that rows^T rows is their correlation matrix, the target last; `units` (q,) are
-    standard deviations of the features over that of the target, in encoded units. `roots` (q,) and `axes` (q, q) are
-    the eigenvalues and eigenvectors of the features' correlations.
+    `rows` (q + 1, q + 1) are made up so that rows^T rows is the correlation matrix, the target last. `units` (q,) are
+    the standard deviations of the features over the target's, in encoded units. `roots` (q,) and `axes` (q, q) are the
+    eigenvalues and eigenvectors of the features' correlations.
     """
 
     system: System
@@ -141,7 +141,7 @@ class _Problem:
 
 
 Solver = Callable[[Array, Array, Array], tuple[Array, int]]
-"""Rows x and y of a problem and m penalties to slopes (m, q), and how many of them are not exact."""
+"""From rows x and y of a problem and m penalties to slopes (m, q), and how many of these rows are not exact."""
 
 
 def ridge_path(
@@ -151,9 +151,9 @@ def ridge_path(
     *,
     penalties: Sequence[float] | None = None,
 ) -> CoefficientPath:
-    """(R + penalty I)^-1 r on the correlations left by the noise; by default for penalties from 100 to 1e-4.
+    """Ridge: (R + penalty I)^-1 r on the correlations without noise; by default for penalties from 100 to 1e-4.
 
-    Raises EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
+    Raises EstimationError: as a fit does; NoSignalError: noise hides a column.
     """
     given = np.geomspace(1e2, 1e-4, _COUNT) if penalties is None else _in_order(penalties)
     return _path(prepared, target, features, given, l1_ratio=0.0, solver=_ridge)
@@ -171,7 +171,7 @@ def lasso_path(
 
     Raises:
         KernelsError: the package was built without loops.
-        EstimationError: as a fit; NoSignalError where nothing of a column is left beside the noise.
+        EstimationError: as a fit does; NoSignalError: noise hides a column.
     """
     if not 0 < l1_ratio <= 1:
         raise PenaltyError(f"an l1_ratio of {l1_ratio} is not in (0, 1]", remedy="Use ridge_path for 0.")
@@ -184,14 +184,14 @@ def lasso_path(
 
 
 def _ridge(x: Array, y: Array, penalties: Array) -> tuple[Array, int]:
-    """V diag(d / (d^2 + penalty)) U^T y, which exists for every x."""
+    """V diag(d / (d^2 + penalty)) U^T y; it exists for every x."""
     U, d, Vt = np.linalg.svd(x, full_matrices=False)
     slopes: Array = (d / (d**2 + penalties[:, None]) * (U.T @ y)) @ Vt
     return slopes, 0
 
 
 def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple[Array, int]:
-    """Coordinate descent, from each penalty's slopes to the next's, within a bounded number of updates for all."""
+    """Coordinate descent that starts at the last penalty's slopes, with a bound on the number of updates for all."""
     R, r, yy = x.T @ x, x.T @ y, float(y @ y)
     sweeps = min(_MOST_SWEEPS, max(1, int(_UPDATES / (len(penalties) * len(r) ** 2))))
     b, left = np.zeros_like(r), r.copy()
@@ -209,10 +209,10 @@ def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple
 
 
 def _gap(r: Array, yy: float, b: Array, left: Array, terms: Array) -> float:
-    """How far at most from the least 1/2 |y - x b|^2 + l |b|_1 + d |b|^2 / 2, by a dual point e of the residuals.
+    """The duality gap of 1/2 |y - x b|^2 + l |b|_1 + d |b|^2 / 2: its distance to the least value is at most this.
 
-    As a lasso on rows x, sqrt(d) I and y, 0, whose residuals e have x^T e = left - d b; s e is dual for
-    s = min(1, l / max |x^T e|), which leaves (1 + s^2) |e|^2 / 2 + l |b|_1 - s y^T e.
+    It is a lasso on rows x, sqrt(d) I and y, 0, whose residuals e have x^T e = left - d b. s e is dual for
+    s = min(1, l / max |x^T e|), and the gap is (1 + s^2) |e|^2 / 2 + l |b|_1 - s y^T e.
     """
     lasso, ridge = float(terms[0]), float(terms[1])
     along = yy - float(r @ b)  # y^T e
@@ -297,9 +297,9 @@ def _with_intercept(problem: _Problem, slopes: Array) -> Array:
 
 
 def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array, b: Array) -> float:
-    """Expected R^2, with H = the derivative of the slopes: (R + (1 - l1_ratio) penalty I)^-1 on the slopes not 0.
+    """Expected R^2 with the slopes' derivative H = (R + (1 - l1_ratio) penalty I)^-1 on the slopes that are not 0.
 
-    For lasso these are its degrees of freedom (Zou, Hastie and Tibshirani 2007).
+    For lasso H has its degrees of freedom (Zou, Hastie and Tibshirani 2007).
     """
     c, deviations = problem.signal.centred, problem.covariance.deviations[:-1]
     H = _inverse(problem, (1 - l1_ratio) * penalty, slopes != 0)
@@ -311,7 +311,7 @@ def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slop
 
 
 def _inverse(problem: _Problem, ridge: float, active: NDArray[np.bool_]) -> Array:
-    """(R + ridge I)^-1 of the active features' correlations R, 0 for the others, and along what has no variance."""
+    """(R + ridge I)^-1 of the active features' correlations R; 0 for other features and along axes without variance."""
     roots, axes = problem.roots, problem.axes
     if not active.all():
         x = problem.rows[:, :-1][:, active]
@@ -324,7 +324,7 @@ def _inverse(problem: _Problem, ridge: float, active: NDArray[np.bool_]) -> Arra
 
 
 def _noise_penalty(problem: _Problem) -> float:
-    """What holds down the largest of q correlations of noise with probability 0.95: z of their standard deviations.
+    """The largest of q correlations of noise is below this with probability 0.95: z of their standard deviations.
 
     The moments G_x. c of the constant fit, c = (-mean, 0, ..., 0, 1), have the mechanism's covariance Omega.
     """

@@ -1,12 +1,11 @@
-"""Survival over intervals of time, from a release with a crossed attribute: time until the end by what the end was.
+"""Survival over intervals of time, from a release with a crossed attribute: the time until the end, by how it ended.
 
-Of people in one group, c_k end in interval k without an event and d_ek with event e; all are unbiased sums of the
-release. n_k = sum over j >= k of c_j + sum over e of d_ej are at risk, and who leaves without any counts for half an
-interval (actuarial): h_ek = d_ek / (n_k - c_k / 2), S_k = prod over j <= k of 1 - sum over e of h_ej, and the share
-with event e before any other one, its cumulative incidence (Aalen and Johansen), is sum over j <= k of S_j-1 h_ej. The
-last interval also holds everybody who is followed to its end or for longer, and is at risk in all of it, so no h is
-computed there. The law of the counts is that of a table (`services.analysis.tables`): noise of known covariance, and
-people drawn from a population.
+In one group, c_k people end in interval k without an event and d_ek with event e; all are unbiased sums of the release.
+n_k = sum over j >= k of c_j + sum over e of d_ej are at risk. Who leaves without an event counts for half an interval
+(actuarial): h_ek = d_ek / (n_k - c_k / 2), S_k = prod over j <= k of 1 - sum over e of h_ej. The share with event e
+before any other, its cumulative incidence (Aalen and Johansen), is sum over j <= k of S_j-1 h_ej. The last interval
+also holds all who are followed to its end or for longer. They are at risk in all of it, so it has no h. Counts have the
+law of a table (`services.analysis.tables`): noise of known covariance, and people drawn from a population.
 """
 
 from dataclasses import dataclass
@@ -40,23 +39,23 @@ class Survival(Drawn):
 
     Attributes:
         outcome: the crossed attribute.
-        by: the attribute whose levels are the groups; None for everybody as one.
-        time, event: its parts, the second with all levels but the first one.
-        begin: of the first one, where everybody is at risk.
-        ends: (K,) of each.
-        at_risk: (G, K) when an interval begins, negative where noise is larger.
+        by: the attribute whose levels are the groups; None if everybody is one group.
+        time, event: its two parts; the event is all levels but the first.
+        begin: where the first interval begins, and everybody is at risk.
+        ends: (K,) where each interval ends.
+        at_risk: (G, K) people at risk when an interval begins, negative where noise is larger.
         at_risk_errors: (G, K) standard errors of the noise in them.
-        events: (G, K) in each interval, of any kind.
-        survival: (G, K) shares without any event at the end of each; NaN once so few are at risk that noise hides them,
-            and of the last.
+        events: (G, K) events of any kind in each interval.
+        survival: (G, K) shares without any event at the end of each interval; NaN in the last one, and where noise
+            hides the few at risk.
         survival_intervals: (G, K, 2) for the population.
-        causes: the E events that compete, in the study's order; none where there is one event.
-        incidence: (G, E, K) shares with each of them, and no other one before, at the end of each interval.
+        causes: the E events that compete, in the study's order; empty where there is one event.
+        incidence: (G, E, K) shares with each event, and no other before, at the end of each interval.
         incidence_intervals: (G, E, K, 2) for the population.
-        restricted_means: (G,) time without the event up to the last end with a share, which is `horizons`.
+        restricted_means: (G,) mean time without the event up to `horizons`, the last end with a share.
         restricted_mean_intervals: (G, 2) for the population.
-        horizons: (G,) NaN where there is no share at all.
-        statistic, degrees_of_freedom, p_value: of the log-rank test that knows the noise, of any event; NaN for one
+        horizons: (G,) ends of the restricted means; NaN where no end has a share.
+        statistic, degrees_of_freedom, p_value: of the log-rank test for any event, which knows the noise; NaN for one
             group.
     """
 
@@ -121,7 +120,7 @@ class Survival(Drawn):
         )
 
     def pictures(self) -> tuple[Curves, ...]:
-        """Who is without any event, then each event that competes, on one scale."""
+        """Shares without any event, then each event that competes, on one scale."""
         shares, bands = self.incidence, self.incidence_intervals
         highest = bands[np.isfinite(bands)].max(initial=0.0)
         top = next(top for top in _TOPS if top >= highest)
@@ -149,9 +148,9 @@ class Survival(Drawn):
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw each group's curve with its band and who is at risk below; on `ax` that of no event alone.
+        """Draw each group's curve with its band, and how many are at risk below it.
 
-        On a new figure there is one below another: no event, then each event that competes.
+        `ax` shows the shares without an event alone. A new figure shows each event that competes below them.
         """
         pictures = self.pictures()
         return Curves.stacked(pictures) if ax is None else pictures[0].draw(ax)
@@ -178,14 +177,14 @@ def survival(
 
     Args:
         prepared: a release of moments.
-        outcome: the crossed attribute; the first level of its second part is no event.
-        by: an attribute with levels, of any party, whose groups are compared.
+        outcome: the crossed attribute; the first level of its second part means no event.
+        by: an attribute with levels, of any member, whose groups are compared.
         confidence_level: between 0 and 1.
 
     Raises:
-        NoTablesError: no moments, or an attribute without levels.
-        LevelError: an outcome that is not time by event, or that is its own group.
-        UnknownAttributeError: a name that there is not.
+        NoTablesError: the release has no moments, or an attribute has no levels.
+        LevelError: the outcome is not time by event, or is also `by`.
+        UnknownAttributeError: the release has no attribute of that name.
     """
     sums = CrossProducts.of(prepared)
     times, (time, ended) = time_by_event(prepared, outcome)
@@ -227,9 +226,9 @@ def survival(
 
 
 def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
-    """What `Survival` has for each group, of the one column of cells, rows c_0, d_10, d_20, ..., c_1, d_11, ...
+    """What `Survival` has for one group, from one column of cells, rows c_0, d_10, d_20, ..., c_1, d_11, ...
 
-    Shares are of the first intervals, as long as enough are at risk, but the last.
+    The first intervals have shares as long as enough people are at risk; the last interval has none.
     To first order d log S_k = - sum over j <= k of d h_j / (1 - h_j), d h_j = (d d_j - h_j d m_j) / m_j with
     m_j = n_j - c_j / 2: drawing alone gives Greenwood's variance. The restricted mean is sum w_k (S_k-1 + S_k) / 2.
     """
@@ -292,7 +291,7 @@ def _sums_of(K: int, kinds: int) -> tuple[Array, ...]:
 def log_rank(cells: Cells, kinds: int = _ONE_EVENT) -> tuple[float, int]:
     """The log-rank statistic of G groups that knows the noise, and its degrees of freedom.
 
-    `kinds` are those of an end: without an event, and each event.
+    `kinds` is the number of kinds of end: without an event, and one for each event.
 
     D_g = sum_k d_gk - m_gk d_k / m_k is 0 on average where no group's hazard differs. D^T (V + J N J^T)^-1 D without
     the last group: V of drawing, sum_k d_k (m_k - d_k) / (m_k - 1) (diag(q) - q q^T), q = m_gk / m_k; N of the noise.
@@ -322,7 +321,7 @@ def log_rank(cells: Cells, kinds: int = _ONE_EVENT) -> tuple[float, int]:
 
 
 def time_by_event(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, tuple[Levelled, Levelled]]:
-    """The intervals of a crossed attribute's first part, and both parts. Raises LevelError, UnknownAttributeError."""
+    """The intervals of a crossed attribute's time, and both its parts. Raises LevelError, UnknownAttributeError."""
     attribute = prepared.attribute(outcome)
     if isinstance(attribute, CategoricalAttribute) and attribute.cross is not None:
         time, ended = attribute.cross
@@ -336,7 +335,7 @@ def time_by_event(prepared: PreparedMoments, outcome: str) -> tuple[Intervals, t
 
 
 def event_of(ended: Levelled, event: str | None = None) -> str:
-    """In words: one event, or all levels but the first one, which is none."""
+    """One event in words, or all levels but the first, which means no event."""
     return f"{ended.name} = {event or ' or '.join(ended.levels[1:])}"
 
 

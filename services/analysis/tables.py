@@ -1,8 +1,13 @@
-"""A table of two attributes of any parties, with what it says of the population: shares, a test, odds ratios.
+"""A table of two attributes of any members, with what it says of the population: shares, a test, odds ratios.
 
-Counts c are unbiased sums of a release with noise of known covariance N. Intervals for the population count people
-as drawn from it besides: Cov(c) = N + diag(E c), which for shares and ratios is the multinomial law
+Counts c are unbiased sums of a release with noise of known covariance N. Intervals for the population also count that
+people are drawn from it: Cov(c) = N + diag(E c), which for shares and ratios is the multinomial law
 (docs/questions.md#what-the-intervals-hold).
+
+Joint shares have less error than counts on average. They are never negative, and an attribute has the same margin in
+every table. By empirical Bayes (Efron and Morris, 1973), what a table has beyond independence shrinks by how much of it
+is noise. The price is a bias towards no association, so intervals and tests are of the unbiased counts
+(docs/questions.md).
 """
 
 from dataclasses import dataclass, field
@@ -10,12 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import chdtrc
 
-from commingle.services.analysis.joint_shares import joint_shares
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
 from commingle.services.plotting import Axes, Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
+from commingle.shared.estimation.balance import level_shares
 from commingle.shared.estimation.cells import Cells, compared
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, inverse_form
@@ -29,9 +34,9 @@ JOINT = (
 
 
 def independence(cells: Cells) -> tuple[float, int]:
-    """The chi-squared statistic of independence that knows the noise, and its degrees of freedom; NaN of one level.
+    """The chi-squared statistic of independence that knows the noise, and its degrees of freedom; NaN for one level.
 
-    D^T Cov(D)^-1 D of `_Departures` without the last row and column, which follow from the others; a score test.
+    It is the score test D^T Cov(D)^-1 D of `_Departures` without the last row and column, which follow from the others.
     """
     if min(cells.counts.shape) <= 1:
         return float("nan"), 0
@@ -46,10 +51,10 @@ def independence(cells: Cells) -> tuple[float, int]:
 
 
 def trend(cells: Cells, order: tuple[tuple[str, ...], tuple[str, ...]]) -> float:
-    """The p value of a test that knows the noise for a trend across ordered levels; NaN of two levels by two.
+    """The p value of a test for a trend across ordered levels that knows the noise; NaN for two levels by two.
 
     With s_a and t_b the places of levels in their order, U = sum_ab s_a t_b D_ab of `_Departures`; U^2 / Var(U) has one
-    degree of freedom (Mantel, 1963; of a level with an event or not, Cochran, 1954, and Armitage, 1955).
+    degree of freedom (Mantel, 1963; for an event or none, Cochran, 1954, and Armitage, 1955).
     """
     if min(cells.counts.shape) < 2 or max(cells.counts.shape) <= 2:  # noqa: PLR2004 - as above
         return float("nan")
@@ -61,7 +66,7 @@ def trend(cells: Cells, order: tuple[tuple[str, ...], tuple[str, ...]]) -> float
 class _Departures:
     """D_ab = c_ab - r_a s_b / T with r, s and T the sums of rows, of columns and of all, and Cov(D).
 
-    D is 0 on average where nothing is associated, and Cov(D) is by the counts that are then expected.
+    D is 0 on average where nothing is associated. Cov(D) uses the counts that are then expected.
     """
 
     def __init__(self, cells: Cells) -> None:
@@ -84,19 +89,19 @@ class CrossTable(Drawn):
     """Counts of two attributes, and how one level of the second goes with levels of the first.
 
     Attributes:
-        rows, columns: their levels, a gap last.
+        rows, columns: levels of `row` and of `column`, with missing cells last.
         counts: (L1, L2), negative where noise is larger than a count.
         count_errors: (L1, L2) standard errors of the noise in them.
-        joint_shares: (L1, L2) of all people, with sum 1: nearer to the truth than counts on average over tables, and
-            biased towards no association.
+        joint_shares: (L1, L2) shares of all people, with sum 1. Over tables they are nearer to the truth than counts on
+            average, and biased towards no association.
         event: the level of `column` whose shares are compared.
         reference: the level of `row` with which others are compared.
-        compared: levels of `row` that are known, (R,).
-        shares: (R,) of those with the event among all with each level whose `column` is known.
+        compared: the R known levels of `row`.
+        shares: (R,) the share with the event among people of each level whose `column` is known.
         share_intervals, difference_intervals, ratio_intervals, odds_intervals: (R, 2) for the population.
         differences, ratios, odds_ratios: (R,) of shares against the reference, NaN at the reference itself.
-        statistic, degrees_of_freedom, p_value: of the test of independence that knows the noise.
-        trend_p_value: of the test of a trend across levels in the study's order; NaN of two levels by two.
+        statistic, degrees_of_freedom, p_value: of the test of independence, which knows the noise.
+        trend_p_value: of the test for a trend across levels in the study's order; NaN for two levels by two.
         cells: the counts with the law of their noise.
     """
 
@@ -174,7 +179,7 @@ class CrossTable(Drawn):
         )
 
     def pictures(self) -> tuple[Intervals, ...]:
-        """The share with the event at each level of `row`, and the odds ratio of each but the reference."""
+        """Shares with the event by level of `row`, and odds ratios of all levels but the reference."""
         event, sure = f"{self.column} = {self.event}", f"({percent(self.confidence_level)} intervals)"
         title = f"{event} by {self.row}"
         others = [i for i, label in enumerate(self.compared) if label != self.reference]
@@ -216,13 +221,13 @@ def cross_table(
         prepared: a release of moments.
         row: an attribute with levels.
         column: another.
-        event: a level of `column`; the last where left out. Other levels of hardly anybody count as one.
+        event: a level of `column`; the last where left out. Other levels that hardly anybody has count as one.
         reference: a level of `row`; the first where left out.
         confidence_level: between 0 and 1.
 
     Raises:
-        NoTablesError: no moments, or an attribute without levels.
-        UnknownAttributeError, LevelError: a name that there is not.
+        NoTablesError: the release has no moments, or an attribute has no levels.
+        UnknownAttributeError, LevelError: an attribute or a level does not exist.
     """
     sums = CrossProducts.of(prepared)
     whole = Cells.balanced(sums, row, column)
@@ -267,7 +272,6 @@ def cross_table(
 
 
 def facts_of_test(name: str, statistic: float, degrees: int, p_value: float) -> tuple[tuple[str, str], ...]:
-    """A chi-squared test as facts of a table; none where there was nothing to test."""
     if np.isnan(statistic):
         return ()
     return (name, f"{statistic:.1f}"), ("degrees of freedom", f"{degrees}"), ("p", number_text(p_value, "p"))
@@ -287,7 +291,7 @@ def _span(errors: Array) -> str:
 
 
 def counted_as_one(names: tuple[str, str], before: Cells, after: Cells) -> list[str]:
-    """Which levels of two attributes `Cells.merged` has put together, and of how many people."""
+    """Warnings on the levels of two attributes that `Cells.merged` has put together, with how many people have them."""
     said, sizes = [], after.counts.shape
     for axis, (old, new) in enumerate(((before.rows, after.rows), (before.columns, after.columns))):
         gone = [label for label in old if label not in new]
@@ -317,3 +321,57 @@ def _sentence(of: str, said: str, rows: tuple[str, ...], base: int, made: dict[s
     (first, second), (low, high) = made["shares"][[i, base]], made["odds_intervals"][i]
     shares = f"{first:.1%} of those with {of} = {rows[i]} have {said}, and {second:.1%} with {of} = {rows[base]}"
     return f"About {shares}: an odds ratio of {made['odds_ratios'][i]:.3g}, {low:.3g} to {high:.3g} in the population."
+
+
+_LEAST, _STEPS = 1e-5, 121
+_ROUNDS = 50
+_TINY = np.finfo(np.float64).tiny
+
+
+def joint_shares(sums: CrossProducts, row: str, column: str, cells: Cells) -> Array:
+    """(L1, L2) shares of everybody with each pair of levels of two attributes, with sum 1.
+
+    Its margins are the shares r and s of each attribute among all people of its member, whatever it is crossed with.
+    """
+    r, s = (_law(level_shares(sums, name)) for name in (row, column))
+    return _with_margins(np.outer(r, s) + _beyond_independence(cells, r, s), r, s)
+
+
+def _law(shares: Array) -> Array:
+    found = np.maximum(shares, 0.0) if (shares > 0).any() else np.ones_like(shares)
+    return np.asarray(found / found.sum())
+
+
+def _beyond_independence(cells: Cells, r: Array, s: Array) -> Array:
+    """E[k | D] D with k = t q / (t q + v), for D of N(0, t q + v) in each cell and the root of t uniform up to 1.
+
+    Cells are not independent: together they count as (L1 - 1)(L2 - 1), their degrees of freedom.
+    D = (I - r' 1') c (I - 1 s'') / T with the counts' own margins r' and s'', v its noise, q = r s (1 - r)(1 - s).
+    """
+    total = max(float(cells.counts.sum()), 1.0)
+    A, B = (
+        np.eye(len(sums)) - np.outer(sums / total, np.ones(len(sums)))
+        for sums in (cells.counts.sum(axis=1), cells.counts.sum(axis=0))
+    )
+    D, v = A @ cells.counts @ B.T / total, cells.noise.of(A, B).variances / total**2
+    q = np.outer(r * (1 - r), s * (1 - s))
+    free = (len(r) - 1) * (len(s) - 1) / D.size
+    steps = np.geomspace(_LEAST, 1.0, _STEPS).tolist()
+
+    def surprise(t: float) -> float:
+        variance = np.maximum(t * q + v, _TINY)
+        return float(free * np.sum(np.log(variance) + D**2 / variance) - np.log(t))
+
+    found = np.array([surprise(t) for t in steps])
+    chances = np.exp((found.min() - found) / 2)
+    kept = sum(chance * t * q / np.maximum(t * q + v, _TINY) for chance, t in zip(chances, steps, strict=True))
+    return np.asarray(kept / chances.sum() * D)
+
+
+def _with_margins(shares: Array, r: Array, s: Array) -> Array:
+    """Shares above 0 with these margins, by scaling rows and columns in turn (Deming and Stephan, 1940)."""
+    found = np.maximum(shares, 0.0)
+    for _ in range(_ROUNDS):
+        found *= (r / np.maximum(found.sum(axis=1), _TINY))[:, None]
+        found *= s / np.maximum(found.sum(axis=0), _TINY)
+    return np.asarray(found / found.sum())

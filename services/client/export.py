@@ -1,7 +1,7 @@
 """A release as files that R, Stata, SAS and spreadsheets read: moments, tables, a codebook, metadata.
 
-Nothing here costs privacy, and nothing of it counts the noise: intervals are those of `commingle fit` and
-`commingle table` (docs/questions.md#r-stata-and-sas).
+Nothing here costs privacy, and nothing here counts the noise: take intervals from `commingle fit` and `commingle table`
+(docs/questions.md#r-stata-and-sas).
 """
 
 import csv
@@ -18,7 +18,7 @@ import numpy as np
 
 from commingle.services.analysis.covariance import Covariance, columns_of, estimate
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
-from commingle.services.errors import NoSignalError, OutputError
+from commingle.services.errors import FOR_EVERYONE, NoSignalError, writing
 from commingle.services.fit.subjects import cut_words, of_those_who_have, whose
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text, markdown_row
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
@@ -30,9 +30,8 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.verification import PublishedRelease
 from commingle.shared.runtime.files import write_durably
 
-_FOR_EVERYONE = 0o644
 _LONGEST = 32
-"""Characters of a variable's name in Stata and SAS; both begin with a letter, and SAS takes A for a."""
+"""The most characters of a name in Stata and SAS. Names begin with a letter, and SAS does not tell A from a."""
 _IGNORED = (
     "Other programs take these numbers for exact: their standard errors and p values count how many people there were "
     "and not the privacy noise. Take intervals from commingle fit and commingle table."
@@ -54,12 +53,12 @@ class Export(Result):
     """A release as files.
 
     Attributes:
-        variables: what the columns of the covariance are called.
-        labels: what they are called here.
-        n: subjects that moments are of; 0 where there are none.
+        variables: names of the p columns of the covariance in these files.
+        labels: their names in the release.
+        n: how many people the moments are of; 0 if there are none.
         means: (p,) in original units.
-        deviations: (p,) standard deviations, that of the noise taken off.
-        files: by name.
+        deviations: (p,) standard deviations, without that of the noise.
+        files: contents by file name.
     """
 
     release: str
@@ -86,14 +85,11 @@ class Export(Result):
 
     def write(self, directory: Path | str) -> tuple[Path, ...]:
         """Write the files, over those of the same names. Raises OutputError."""
-        try:
-            for name, data in self.files.items():
-                write_durably(Path(directory) / name, data, mode=_FOR_EVERYONE)
-        except OSError as error:
-            raise OutputError(
-                f"cannot write to {directory} ({error.strerror})", remedy="Choose another directory."
-            ) from None
-        return tuple(Path(directory) / name for name in self.files)
+        files = {Path(directory) / name: data for name, data in self.files.items()}
+        with writing(directory, remedy="Choose another directory."):
+            for path, data in files.items():
+                write_durably(path, data, mode=FOR_EVERYONE)
+        return tuple(files)
 
 
 def export(
@@ -101,7 +97,7 @@ def export(
 ) -> Export:
     """The files of a release, or of some of its attributes.
 
-    Raises EstimationError: an unknown attribute, or one twice.
+    Raises EstimationError: an attribute is unknown, or named twice.
     """
     columns = columns_of(prepared, attributes)
     names = [name for name, at in prepared.columns.items() if set(at) <= set(columns)]
@@ -179,7 +175,7 @@ def _parts(attribute: Attribute) -> set[str]:
 
 
 def variable_names(labels: Iterable[str]) -> list[str]:
-    """Letters, digits and underscores, the first a letter, different in any case: names in R, Stata and SAS.
+    """Names for R, Stata and SAS: letters, digits and underscores, the first a letter, all different in any case.
 
     Letters lose their accents.
     """
@@ -249,7 +245,7 @@ def _counts(prepared: PreparedMoments, names: Sequence[str]) -> list[tuple[objec
 def _csv(
     name: str, about: str, columns: Mapping[str, bool], rows: Iterable[Iterable[object]]
 ) -> tuple[Distribution, bytes]:
-    """RFC 4180; what a spreadsheet would take for a formula is marked, but numbers are not."""
+    """RFC 4180, with a mark before texts, but not numbers, that a spreadsheet would take for a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

@@ -1,26 +1,57 @@
-"""The files of a published release, byte for byte as a coordinator serves them, a cache on disk, and known keys.
+"""The files of a published release as a coordinator serves them, a cache of these on disk, and known keys.
 
-The cache is never believed. Bytes that no longer have their name's digest count as absent, and a caller that
-takes a release out verifies it like a fresh download.
+Nobody trusts the cache: bytes that no longer have the digest in their name count as absent, and a caller verifies what
+comes from it like a fresh download.
 """
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
-from commingle.services.client.pins import NO_MEMBERS
-from commingle.services.errors import ReleaseDirectoryError
-from commingle.shared.documents.errors import ProtocolError
+from commingle.services.errors import FOR_EVERYONE, ReleaseDirectoryError, writing
+from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
+from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.release.verification import PublishedRelease, open_manifest, verify_release
-from commingle.shared.runtime.errors import KeyFileError
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from commingle.shared.runtime.files import MOST_BYTES, close_to_others, read_plain, write_durably
 
+NO_MEMBERS: Mapping[str, str] = MappingProxyType({})
+
+
+def fingerprint(text: str | None) -> Fingerprint | None:
+    """A fingerprint as somebody typed or pasted it, or None. Raises SettingsError: it is not 64 hex digits."""
+    if text is None:
+        return None
+    if (known := parse_fingerprint(text)) is None:
+        raise SettingsError(
+            f"{text[:80]!r} is not a key's fingerprint",
+            remedy="Give the 64 hex digits that `commingle coordinator init` or `commingle party init` printed there.",
+        )
+    return known
+
+
+def member_pins(members: Mapping[str, str]) -> Mapping[str, Fingerprint]:
+    """Fingerprints by member, as somebody typed them. Raises SettingsError: one is not 64 hex digits."""
+    pins = {name: fingerprint(text) for name, text in members.items()}
+    return MappingProxyType({name: key for name, key in pins.items() if key is not None})
+
+
+def require_parties(pins: Mapping[str, str], parties: Collection[str]) -> None:
+    """Raise VerificationError if a pinned member is no party of the release: the name may be misspelt."""
+    absent = sorted(pins.keys() - set(parties))
+    if absent:
+        raise VerificationError(
+            f"not a member of this release, and yet pinned: {', '.join(absent)}",
+            remedy=f"Its members call themselves {', '.join(parties)}.",
+        )
+
+
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
-_FOR_EVERYONE = 0o644
 _CELL_BYTES = 8
 _MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page headers
 _LARGEST_MATRIX_BYTES = 8 << 30
@@ -30,17 +61,13 @@ _log = logging.getLogger(__name__)
 
 def write_for_everyone(place: Path, files: Mapping[Path, bytes]) -> None:
     """Write files that anybody may read, over those of the same names. Raises ReleaseDirectoryError, naming `place`."""
-    try:
+    with writing(place, remedy="Choose a directory you may write to.", error=ReleaseDirectoryError):
         for path, data in files.items():
-            write_durably(path, data, mode=_FOR_EVERYONE)
-    except OSError as error:
-        raise ReleaseDirectoryError(
-            f"cannot write to {place} ({error.strerror})", remedy="Choose a directory you may write to."
-        ) from None
+            write_durably(path, data, mode=FOR_EVERYONE)
 
 
 def largest_matrix(manifest: bytes, *, trusted_coordinator: str | None = None) -> int:
-    """The most bytes a matrix can have that this manifest is about. Raises ProtocolError."""
+    """The most bytes that the matrix of this manifest can have. Raises ProtocolError."""
     document = open_manifest(manifest, trusted_coordinator=trusted_coordinator).document
     cells = document.rows * len(document.columns)
     return min(_MATRIX_OVERHEAD_BYTES + 2 * _CELL_BYTES * cells, _LARGEST_MATRIX_BYTES)
@@ -48,7 +75,7 @@ def largest_matrix(manifest: bytes, *, trusted_coordinator: str | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFiles:
-    """Nothing about these bytes has been checked until `verify` returns."""
+    """Bytes that nobody has checked until `verify` returns."""
 
     manifest: bytes = field(repr=False)
     matrix: bytes = field(repr=False)
@@ -59,8 +86,8 @@ class ReleaseFiles:
         """The files of a release directory.
 
         Raises:
-            ReleaseDirectoryError: one of them is missing or unreadable, or larger than it can be.
-            ProtocolError: the manifest is none.
+            ReleaseDirectoryError: a file is missing, unreadable, or larger than it can be.
+            ProtocolError: the manifest is not one.
         """
         try:
             manifest, moments = (read_plain(directory / name) for name in (MANIFEST, MOMENTS))
@@ -72,10 +99,7 @@ class ReleaseFiles:
             ) from None
 
     def write(self, directory: Path) -> None:
-        """Write a release directory; files that are there are replaced.
-
-        Raises ReleaseDirectoryError: it cannot be written.
-        """
+        """Write a release directory, over the files of one that is there. Raises ReleaseDirectoryError."""
         files = ((MANIFEST, self.manifest), (MATRIX, self.matrix), (MOMENTS, self.moments))
         write_for_everyone(directory, {directory / name: data for name, data in files})
 
@@ -93,7 +117,7 @@ class ReleaseFiles:
 
 
 class ReleaseCache:
-    """One directory, safe to share between processes: every file is written whole and then renamed."""
+    """A directory that processes may share: it writes every file whole and then renames it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -102,7 +126,7 @@ class ReleaseCache:
         self._logs = directory / "member-logs"
 
     def get(self, release: str) -> ReleaseFiles | None:
-        """The files of a release, or None where any of them is missing or damaged."""
+        """The files of a release, or None if one is missing or damaged."""
         match self._digests(release):
             case [_, digest, moments_digest]:
                 manifest, moments = self.manifest(release), self._blob(moments_digest)
@@ -112,11 +136,11 @@ class ReleaseCache:
         return None
 
     def manifest(self, release: str) -> bytes | None:
-        """The manifest alone, or None where it is missing or damaged."""
+        """The manifest alone, or None if it is missing or damaged."""
         return next((self._blob(digest) for digest in self._digests(release)), None)
 
     def put(self, release: str, files: ReleaseFiles) -> None:
-        """Keep a release. A disk that is full or read-only costs the next download, not this one."""
+        """Keep a release. If the disk is full or read-only, the next caller downloads it again."""
         try:
             for directory in (self._directory, self._blobs, self._releases):
                 close_to_others(directory)
@@ -133,7 +157,7 @@ class ReleaseCache:
             return ()
 
     def member_log(self, coordinator: str) -> bytes | None:
-        """The log of member keys that was last seen of the coordinator with that fingerprint."""
+        """The last log of member keys that we saw of the coordinator with this fingerprint."""
         try:
             return read_plain(self._logs / coordinator)
         except OSError:

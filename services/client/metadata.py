@@ -1,7 +1,7 @@
-"""What catalogues read of a release: DCAT-AP, Croissant and a citation, each with its privacy statement.
+"""A release for catalogues: DCAT-AP, Croissant and a citation, each with the privacy statement.
 
-The terms that no vocabulary has (mechanism, epsilon, delta, unit, neighbour relation) are `urn:commingle:terms:`.
-Creators are named as their keys call themselves; `commingle verify` says which of them are known.
+Terms that no vocabulary has (mechanism, epsilon, delta, unit, neighbour relation) are `urn:commingle:terms:`. Creators
+have the names that their keys call themselves; `commingle verify` says which of them are known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _CR = (
     *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex", "repeated"),
     *("replace", "separator", "source", "subField", "transform"),
 )
-_CROISSANT = {  # the validator asks for all of it
+_CROISSANT = {  # the validator asks for all of this
     "@language": "en",
     "@vocab": "https://schema.org/",
     "sc": "https://schema.org/",
@@ -48,14 +48,14 @@ _DCAT = {
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A file in which a release is to be had.
+    """A file of a release.
 
     Attributes:
-        url: where it is, from where the metadata are.
-        media_type: as `text/csv`.
+        url: its address, relative to the metadata or absolute.
+        media_type: such as `text/csv`.
         sha256: of its bytes, hex.
-        size: of its bytes; None where nobody counted.
-        columns: of a table, by name, whether they hold numbers.
+        size: how many bytes it has; None if unknown.
+        columns: for a table, whether each column holds numbers, by name.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Distribution:
 
 
 def served(published: PublishedRelease, coordinator: str) -> tuple[Distribution, ...]:
-    """The matrix and the moments, where a coordinator serves them."""
+    """The matrix and the moments, at the addresses where a coordinator serves them."""
     at, manifest = f"{coordinator.rstrip('/')}/v1/releases/{published.release}", published.manifest
     parquet, matrix = "application/vnd.apache.parquet", "The published matrix, integers with noise."
     return (
@@ -103,7 +103,7 @@ def citation(published: PublishedRelease) -> str:
 
 
 def croissant(published: PublishedRelease, files: Sequence[Distribution]) -> dict[str, Any]:
-    """The release as a data set of Croissant 1.0, which is of schema.org too."""
+    """The release as a data set of Croissant 1.0, and so of schema.org."""
     stated = published.spec.stated
     return {
         "@context": _CROISSANT,

@@ -1,4 +1,4 @@
-"""Options of the commands that read releases."""
+"""Options of commands that read releases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commingle.services.client.pins import member_pins
+from commingle.services.client.files import member_pins
 from commingle.shared.runtime.cli import gathered
 from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ca_option, http_option
 
-if TYPE_CHECKING:  # httpx is slow to import, and who reads a directory needs none
+if TYPE_CHECKING:  # httpx is slow to import, and a directory needs none
     from commingle.services.client.remote import ReleaseClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorAccess:
-    """How a command reads a coordinator, and whom it believes.
+    """How a command reads a coordinator, and which keys it trusts.
 
     Attributes:
-        coordinator_key: a fingerprint as it was typed; None where any coordinator is believed.
+        coordinator_key: a fingerprint as somebody typed it; None trusts any coordinator.
     """
 
     coordinator_key: str | None
@@ -74,4 +74,4 @@ member_option = click.option(
 access_options = gathered(
     "access", CoordinatorAccess, coordinator_key_option, member_option, token_option, ca_option, http_option
 )
-"""What it takes to read a coordinator; the command is given `access`."""
+"""Options to read a coordinator, which the command gets as `access`."""

@@ -18,19 +18,19 @@ except ImportError:
 
 
 class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn ships no types
-    """A fit of one release behind scikit-learn's interface: for its scores, its inspection, its pipelines.
+    """A fit of one release behind scikit-learn's interface, for its scores, inspection and pipelines.
 
     Args:
-        release: verified when it was made.
+        release: a verified release.
         target: a numeric or binary attribute.
-        features: attributes, in the order of the columns that `predict` is given; None for all but the target.
+        features: attributes, in the order of the columns that `predict` takes; None for all but the target.
         estimator: one of `services.fit.ESTIMATORS`.
         intercept: whether the model has one.
 
     Attributes after `fit`:
         fit_: the `Fit`, with its errors, diagnostics and warnings.
         coef_, intercept_: in original units; one coefficient per term, so one per level of a categorical attribute.
-        feature_names_in_, n_features_in_: of the columns that `predict` is given.
+        feature_names_in_, n_features_in_: of the columns that `predict` takes.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
         self.intercept = intercept
 
     def fit(self, X: object = None, y: object = None) -> Self:  # noqa: ARG002 - scikit-learn passes rows; the release has them
-        """Fit the release. Whatever rows are given are not looked at. Raises EstimationError: as `Release.fit`."""
+        """Fit the release, and ignore any rows. Raises EstimationError: as `Release.fit` does."""
         fit = self.release.fit(self.target, self.features, estimator=self.estimator, intercept=self.intercept)
         self.fit_ = fit
         self.intercept_ = float(fit.coefficients[0]) if fit.intercept else 0.0
@@ -61,10 +61,10 @@ class CommingleRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] #
     def predict(self, X: Any, *, extrapolate: bool = False) -> Array:  # noqa: ANN401 - a data frame or an array; pandas is optional
         """Expected target, (m,), for m rows in original units: numbers, or levels as strings.
 
-        A data frame is read by the names of its columns, others than the features being ignored; an array (m, q) in the
-        order of `feature_names_in_`. Clipped to public bounds as by `Fit.predict`, unless `extrapolate`.
+        Takes a data frame by the names of its columns, and ignores columns that are no features; or an array (m, q) in
+        the order of `feature_names_in_`. Clips to public bounds as `Fit.predict` does, unless `extrapolate`.
 
-        Raises RowsError: a feature is missing, or holds what is not one of its values.
+        Raises RowsError: a feature is missing, or holds a value that it cannot have.
         """
         check_is_fitted(self)
         if hasattr(X, "columns"):

@@ -1,4 +1,4 @@
-"""A published release in memory: verified, ready to be fitted. There is no other way to get one."""
+"""A published release in memory, which is always verified."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from commingle.services import analysis, models
 from commingle.services.client.export import Export, export
-from commingle.services.client.files import ReleaseFiles
+from commingle.services.client.files import NO_MEMBERS, ReleaseFiles, fingerprint, member_pins
 from commingle.services.client.metadata import citation
-from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.documents.manifest import PrivacyStatement
@@ -49,10 +48,10 @@ class Release:
 
     Attributes:
         published: what verification found.
-        prepared: its moments as arrays, shared by all fits.
-        pinned: whether the coordinator's key was compared with one known beforehand. Which members' keys were is
-            `published.pinned`.
-        files: the bytes as served.
+        prepared: its moments as arrays, which all fits share.
+        pinned: whether the coordinator's key is one that you know. `published.pinned` has the members whose keys you
+            know.
+        files: the bytes as a coordinator serves them.
     """
 
     published: PublishedRelease
@@ -72,13 +71,13 @@ class Release:
 
         Args:
             files: as served or stored.
-            trusted_coordinator: fingerprint the manifest must be signed under; None accepts any key.
-            members: fingerprints, by name, of parties whose keys are known. The names of all others are only what the
-                coordinator says; a member that is not a party of the release does not matter.
+            trusted_coordinator: the fingerprint that must have signed the manifest; None accepts any key.
+            members: fingerprints, by name, of parties whose keys you know. For all other names you have the
+                coordinator's word only. Members that are no parties of the release do not matter.
 
         Raises:
             VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
-            SettingsError: what is given is not a fingerprint.
+            SettingsError: something that you give is no fingerprint.
         """
         trusted = fingerprint(trusted_coordinator)
         published = files.verify(trusted_coordinator=trusted, members=member_pins(members))
@@ -95,9 +94,7 @@ class Release:
     ) -> Self:
         """Read and verify a release directory, offline.
 
-        Raises:
-            ReleaseDirectoryError: a file is missing.
-            As `of` otherwise.
+        Raises ReleaseDirectoryError: a file is missing; otherwise as `of`.
         """
         files = ReleaseFiles.read(Path(directory))
         return cls.of(files, trusted_coordinator=trusted_coordinator, members=members)
@@ -113,12 +110,12 @@ class Release:
 
     @property
     def spec(self) -> ReleaseSpec:
-        """Everything public that defines the release."""
+        """The signed, public definition of the release."""
         return self.published.spec
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """What can be a target or a feature, in the order of the parties."""
+        """All targets and features, in the order of the parties."""
         return self.spec.terms.attributes
 
     @property
@@ -128,11 +125,11 @@ class Release:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the matrix's columns, the intercept first."""
+        """Names of the matrix's columns; the intercept is first."""
         return tuple(column.name for column in self.spec.matrix_columns)
 
     def matrix(self) -> NDArray[np.float64]:
-        """P, (rows, p), the published integers times the step: in encoded units, whitened where `columns` says so."""
+        """P, (rows, p): the published integers times the step, in encoded units, whitened where `columns` says so."""
         integers = decode_matrix(self.spec, self.files.matrix)
         return np.multiply(integers, self.published.manifest.step, dtype=np.float64)
 
@@ -141,7 +138,7 @@ class Release:
     ) -> models.SyntheticRows:
         """Draw synthetic rows of attributes with levels; see `commingle.services.models.synthesize`.
 
-        Raises EstimationError: too few rows or too many, an unknown attribute, or one without levels.
+        Raises EstimationError: you ask for too few or too many rows, or an attribute is unknown or has no levels.
         """
         spec, stated = self.spec, self.privacy
         cost = (
@@ -156,7 +153,7 @@ class Release:
     def export(self, attributes: str | Sequence[str] | None = None) -> Export:
         """Files for R, Stata, SAS and catalogues; `write` puts them into a directory.
 
-        Raises EstimationError: an unknown attribute, or one twice.
+        Raises EstimationError: an attribute is unknown, or named twice.
         """
         return export(self.published, self.prepared, attributes)
 
@@ -179,11 +176,11 @@ class Release:
     stratified = _of_moments(models.stratified)
 
     def __deepcopy__(self, _: object) -> Self:
-        """The release itself: nothing in it changes, and a copy would not be verified."""
+        """The release itself: it never changes, and nobody verified a copy."""
         return self
 
     def contents(self) -> ResultTable:
-        """What the release holds: a row for each attribute, with its public bounds or levels, and who has it."""
+        """A row for each attribute, with its public bounds or levels, and its member."""
         spec, nothing = self.spec, float("nan")
         bounds = [
             (a.lower, a.upper) if isinstance(a, NumericAttribute) else (nothing, nothing) for a in self.attributes

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from commingle.services.analysis import CrossTable, Description, Survival
-from commingle.services.answers import answer_of
 from commingle.services.client.export import Export
+from commingle.services.client.files import require_parties
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.services.client.pins import require_parties
 from commingle.services.client.release import Release
 from commingle.services.fit.fitting import ESTIMATORS, TO_PREDICT
 from commingle.services.fit.result import Curve, Fit
@@ -21,7 +20,7 @@ from commingle.services.models import FAMILIES, GeneralisedFit, HazardRatios, St
 from commingle.services.models.formula import Formula
 from commingle.services.models.synthetic import MOST
 from commingle.services.plotting import save
-from commingle.services.results import Drawn, Result, ResultTable
+from commingle.services.results import Drawn, Result, ResultTable, answer_of
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.runtime.cli import (
@@ -72,7 +71,7 @@ release_options = gathered(
     click.option("--save", type=A_PATH, metavar="DIR", help="Also write the verified release there."),
     access_options,
 )
-"""Where a release is, and what it takes to read it there; the command is given it, verified, as `found`."""
+"""Options that say where a release is and how to read it; the command gets it, verified, as `found`."""
 
 
 def _open(source: str, release: str | None, access: CoordinatorAccess) -> Release:
@@ -99,7 +98,6 @@ def _only(client: "ReleaseClient") -> str:
 
 
 def _whole_id(client: "ReleaseClient", beginning: str) -> str:
-    """The id of the one published release that begins so; what is no beginning of an id stays as it is."""
     if not _BEGINNING.fullmatch(beginning):
         return beginning
     if (found := whole_id(beginning, (item.id for item in client.releases()))) is None:
@@ -116,7 +114,7 @@ def _list_releases(client: "ReleaseClient") -> str:
 
 
 def attribute_names(given: Sequence[str], release: Release) -> tuple[str, ...] | None:
-    """As `names_in`; None for no name."""
+    """As `names_in`, but None for no name."""
     return names_in(given, {attribute.name for attribute in release.attributes}) or None
 
 
@@ -183,8 +181,6 @@ _UNLESS = ("--save", "--plot")
 
 
 def _shown(command: Callable[..., Drawn]) -> Callable[..., None]:
-    """Add `--confidence` to `--json`, by which the result of a command is computed, drawn and printed."""
-
     @wraps(command)
     def show(*, found: Release, plot: Path | None, written: str, **asked: object) -> None:
         _show_as(found, command(found=found, **asked), written, plot=plot)

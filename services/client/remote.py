@@ -1,4 +1,4 @@
-"""Reading a coordinator: lists as it tells them, releases only after verification."""
+"""Reading a coordinator: its lists unverified, releases only after verification."""
 
 import logging
 import re
@@ -8,8 +8,14 @@ from typing import Self
 
 import httpx
 
-from commingle.services.client.files import ReleaseCache, ReleaseFiles, largest_matrix
-from commingle.services.client.pins import NO_MEMBERS, fingerprint, member_pins
+from commingle.services.client.files import (
+    NO_MEMBERS,
+    ReleaseCache,
+    ReleaseFiles,
+    fingerprint,
+    largest_matrix,
+    member_pins,
+)
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.dsse import Fingerprint, VerifyingKey
@@ -33,24 +39,23 @@ _log = logging.getLogger(__name__)
 
 
 class ReleaseClient:
-    """A coordinator, read by anyone. Safe to use from several threads.
+    """A client that reads a coordinator. Several threads may share it.
 
     Args:
         base_url: where the coordinator listens.
-        trusted_coordinator: fingerprint its manifests must be signed under; None accepts any key.
-        members: fingerprints of members whose keys are known, by name; a release that names another key for one of
-            them is refused. What the names of all others are worth is in `Release.published.pinned`.
+        trusted_coordinator: the fingerprint that must have signed its manifests; None accepts any key.
+        members: fingerprints, by name, of members whose keys you know. The client refuses a release that names another
+            key for one of them. `Release.published.pinned` says which members of a release are among these.
         cache: directory that keeps verified releases by digest; None keeps nothing. It only ever grows. It also keeps
-            the coordinator's newest log of member keys: releases are then refused whose keys are not in the log, and
-            so is a log that does not continue the one that was kept.
+            the coordinator's newest log of member keys: the client then refuses releases whose keys are not in the
+            log, and a log that does not continue the one kept.
         token: bearer token of scope `read`, for coordinators where reading is not public.
         ca_file: PEM certificates of authorities to trust beside the system's.
         allow_http: also speak plain http to another machine.
         timeout_seconds: for connecting and for each read.
         transport: how requests travel, for tests and for unusual networks.
 
-    Raises:
-        SettingsError: the address or a fingerprint cannot be one, or it is plain http to another machine.
+    Raises SettingsError: the address or a fingerprint is none, or the address is plain http to another machine.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class ReleaseClient:
         self.close()
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
         self._calls.http.close()
 
     @property
@@ -96,13 +101,13 @@ class ReleaseClient:
 
     @property
     def cache(self) -> ReleaseCache | None:
-        """What is kept on disk."""
+        """The cache on disk."""
         return self._cache
 
     def coordinator(self, *, timeout_seconds: float | None = None) -> CoordinatorIdentity:
-        """Who answers there.
+        """The coordinator that answers.
 
-        Raises RemoteError: nobody, or something else; VerificationError: another coordinator than the trusted one.
+        Raises RemoteError: nobody answers, or something else does; VerificationError: it is not the trusted one.
         """
         identity = self._calls.identity(timeout_seconds=timeout_seconds)
         actual = VerifyingKey.from_hex(identity.signing_key).fingerprint
@@ -114,7 +119,7 @@ class ReleaseClient:
         return identity
 
     def releases(self, state: str | None = "published") -> Iterator[ReleaseSummary]:
-        """All releases in a state (None: in any), page by page. Raises RemoteError while iterating."""
+        """All releases in a state (None for any), page by page. Raises RemoteError while iterating."""
         return self._calls.listed(state=state)
 
     def page(self, *, state: str | None = "published", cursor: str | None = None, limit: int = _PAGE) -> ReleasePage:
@@ -122,10 +127,11 @@ class ReleaseClient:
         return self._calls.release_page(state=state, cursor=cursor, limit=limit)
 
     def member_log(self, *, coordinator: Fingerprint | None = None) -> tuple[VerifiedLog, bytes]:
-        """Every key the coordinator has had for every member, verified, and the signed log as served.
+        """Every key that the coordinator has had for every member, verified, and the signed log as served.
 
         Args:
-            coordinator: whose log it must be; the trusted one's where left out, or the one that answers there.
+            coordinator: the coordinator that must have signed the log; by default the trusted one, or the one that
+                answers.
 
         Raises:
             RemoteError: the coordinator does not answer, or not as one.
@@ -133,7 +139,7 @@ class ReleaseClient:
                 cache, or has another key for a pinned member.
         """
         signer = coordinator or self.trusted_coordinator or self.coordinator().fingerprint
-        kept = self._kept_log(signer)  # before the download, which may be overtaken by another
+        kept = self._kept_log(signer)  # before the download: another one may overtake it
         data = self._calls.member_log()
         log = verify_member_log(data, trusted_coordinator=signer)
         if kept is not None:
@@ -147,9 +153,9 @@ class ReleaseClient:
         """Download a release, or take it from the cache, and verify it either way.
 
         Raises:
-            UnknownReleaseError, UnpublishedError: there is nothing to fetch.
+            UnknownReleaseError, UnpublishedError: there is no such release, or it is not published.
             RemoteError: the coordinator does not answer, or not as one.
-            VerificationError, SignatureError, DocumentError: what it serves does not hold.
+            VerificationError, SignatureError, DocumentError: the release does not hold.
         """
         if not _RELEASE_ID.fullmatch(release_id):
             raise UnknownReleaseError(
@@ -190,7 +196,7 @@ class ReleaseClient:
     def _download(self, release_id: str) -> ReleaseFiles:
         manifest, moments = (self._file(release_id, name) for name in ("manifest", "moments"))
         for document in (manifest, moments):
-            json_of(document)  # an error page of a proxy is called by its name
+            json_of(document)  # so that an error says if a proxy sent a page
         largest_bytes = largest_matrix(manifest.content, trusted_coordinator=self.trusted_coordinator)
         matrix = self._file(release_id, "matrix", largest_bytes=largest_bytes)
         return ReleaseFiles(manifest.content, matrix.content, moments.content)

@@ -1,7 +1,7 @@
 """`commingle verify` and `commingle members`: who signed what.
 
-The first checks a release, the histories beside it, or a party's regression, offline; the second a coordinator's log of
-member keys, and compares it with the one seen before.
+The first checks a release with the histories beside it, or a member's regression, offline. The second checks a
+coordinator's log of member keys, and compares it with the last one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles, write_for_everyone
+from commingle.services.client.files import ReleaseFiles, fingerprint, require_parties, write_for_everyone
 from commingle.services.client.metadata import citation
 from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
-from commingle.services.client.pins import fingerprint, require_parties
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.errors import DocumentError

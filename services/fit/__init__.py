@@ -1,4 +1,4 @@
-"""From second moments to coefficients with honest errors: pure, no I/O (docs/design/estimation.md)."""
+"""Linear fits of second moments, with errors that count the noise: pure, no I/O (docs/design/estimation.md)."""
 
 from commingle.services.fit.fitting import ESTIMATORS, fit_prepared
 from commingle.services.fit.result import Fit

@@ -1,4 +1,4 @@
-"""One fit: cut the moments, solve, say how sure, in original units."""
+"""One fit: choose the moments, solve, and give coefficients with their errors in original units."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named, mechanism_of
 
 ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
-"""Names of the estimators of all mechanisms."""
+"""The estimators of all mechanisms."""
 TO_PREDICT = "shrunken"
 """The estimator for predictions, of every mechanism."""
 PURPOSES = (
@@ -46,17 +46,16 @@ def fit_prepared(
     """Fit one linear model of one attribute, in original units.
 
     Args:
-        prepared: moments of a release, which serve many fits.
-        target: name of a numeric or binary attribute.
-        features: names of attributes; None for all but the target. `constant` uses none.
+        prepared: moments of a release; they serve many fits.
+        target: a numeric or binary attribute.
+        features: attributes; None for all but the target. `constant` uses none.
         estimator: one of `ESTIMATORS`; None for the one with standard errors: `measurement_error`, or `ols` on moments.
         intercept: whether the model in original units has one.
         confidence_level: of the intervals, in (0, 1).
-        interval_for: what intervals (but those of `ols` on noisy rows) are to cover: the coefficients of the same fit
-            on the full private table, or those of the population it was drawn from.
+        interval_for: what intervals cover: the coefficients of the same fit on the full private table, or those of the
+            population it was drawn from. Intervals of `ols` on noisy rows cover neither.
 
-    Raises:
-        EstimationError: see errors.py.
+    Raises EstimationError: see errors.py.
     """
     name, solver = _estimator(prepared, estimator)
     if not solver.uses_features and not intercept:

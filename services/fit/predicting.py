@@ -1,6 +1,6 @@
-"""Terms of a model: their values for rows in original units, the ranges that are public, and predictions within these.
+"""Terms of a model: their values for rows in original units, their public ranges, and predictions within these.
 
-Nobody has rows beyond the bounds: agents clip them. A line that is drawn on beyond them promises what no row said.
+No row lies beyond the bounds, as agents clip rows. So a prediction beyond them would rest on no data.
 """
 
 import warnings
@@ -21,12 +21,12 @@ Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
 
 
 def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *, intercept: bool) -> Array:
-    """One row per row and one column per term, (m, p_x). Attributes that the model does not use are ignored.
+    """The terms of m rows, (m, p_x). Ignores attributes that the model does not use.
 
     A product is made of the values of its factors, clipped to their public bounds. None and NaN are missing cells of
-    attributes that mark these. Where levels are the intervals of a number, a value is one of them or the number.
+    attributes that mark these. Where levels are intervals of a number, a value is a level or the number.
 
-    Raises RowsError: an attribute is missing, of another length, or holds something that is not one of its values.
+    Raises RowsError: an attribute is missing, has another length, or holds a value that it cannot have.
     """
     require_columns(rows)
     asked = dict.fromkeys(name for a in attributes for name in asked_for(a))
@@ -46,7 +46,7 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
 
 
 def require_columns(rows: Mapping[str, Values]) -> None:
-    """Raises RowsError: the rows are no values by attribute, but a list of rows for example."""
+    """Raise RowsError if rows are not given by attribute, but as a list of rows for example."""
     if not hasattr(rows, "keys"):
         raise RowsError(
             "the rows are not given by attribute",
@@ -55,13 +55,13 @@ def require_columns(rows: Mapping[str, Values]) -> None:
 
 
 def asked_for(attribute: Attribute) -> tuple[str, ...]:
-    """Names whose values are needed to predict: its own, or those of the factors of a product."""
+    """The columns that predictions need: its own, or the factors of a product."""
     parts = parts_of(attribute) if isinstance(attribute, NumericAttribute) else ()
     return tuple(part.name for part in parts) or (attribute.name,)
 
 
 def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
-    """Ranges of all terms but the intercept: upper - lower of a number, 1 for a level or a mark."""
+    """The range of each term but the intercept: upper - lower for a number, 1 for a level or a mark."""
     widths = np.ones(sum(len(a.columns) for a in attributes))
     start = 0
     for attribute in attributes:
@@ -72,11 +72,11 @@ def public_ranges(attributes: tuple[Attribute, ...]) -> Array:
 
 
 def level_places(attribute: Levelled, values: Values) -> NDArray[np.intp]:
-    """Which level each value is, (m,); one more than the last is a missing cell of an attribute that marks these.
+    """The place of each value among the levels, (m,); one past the last is a missing cell that the attribute marks.
 
-    A number is in its interval by the rule of agents (`shared.encoding.as_released`), where levels are intervals.
+    Where levels are intervals, numbers get theirs by the rule of agents (`shared.encoding.as_released`).
 
-    Raises RowsError: a value is no level, no number where that would do, or missing and not marked.
+    Raises RowsError: a value is neither a level nor a number of an interval, or is missing without a mark.
     """
     marked, of = attribute.missing == "indicator", attribute.intervals
     known = {level: place for place, level in enumerate((*attribute.levels, *((GAP,) if marked else ())))}
@@ -117,7 +117,7 @@ def _numeric_columns(attribute: NumericAttribute, values: Values) -> list[Array]
 
 
 def _product_columns(attribute: NumericAttribute, factors: Sequence[Factor], each: Sequence[Values]) -> list[Array]:
-    """T_k of the encoded factors multiplied, as agents have it (`shared.encoding.as_released`), but for rounding."""
+    """The product of T_k of encoded factors, as agents make it (`shared.encoding.as_released`), but for rounding."""
     product, gaps = np.ones(len(each[0])), np.zeros(len(each[0]), np.bool_)
     for (factor, degree), values in zip(Counter(factors).items(), each, strict=True):
         term, *mark = _columns(factor, values)
@@ -152,17 +152,12 @@ def _numbers(name: str, values: Values) -> Array:
 
 
 class OutsideBoundsWarning(UserWarning):
-    """Values to predict from, or predictions, lay outside public bounds and were clipped to them."""
+    """Values to predict from, or predictions, lay outside their public bounds and were clipped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predicted:
-    """Expected targets.
-
-    Attributes:
-        values: (m,), in the target's unit.
-        warnings: what was clipped, a sentence each.
-    """
+    """Expected targets (m,) in the target's unit, and a sentence for each kind of value that was clipped."""
 
     values: Array
     warnings: tuple[str, ...] = ()
@@ -170,12 +165,12 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictor:
-    """A linear model with what is public of its attributes.
+    """A linear model with the public bounds and levels of its attributes.
 
     Attributes:
         coefficients: (p_x,), the intercept first if there is one.
         schema: the attributes of the features.
-        response: that of the target.
+        response: the attribute of the target.
     """
 
     coefficients: Array
@@ -186,12 +181,8 @@ class Predictor:
     def of(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Predicted:
         """Expected targets of m rows in original units: numbers, or levels as strings, by attribute name.
 
-        Args:
-            rows: by attribute; those that the model does not use are ignored.
-            extrapolate: take numbers and predictions as they are, beyond public bounds too.
-
-        Raises:
-            RowsError: an attribute is missing, of another length, or holds what is not one of its values.
+        Ignores attributes that the model does not use. With `extrapolate` numbers and predictions may lie beyond public
+        bounds. Raises RowsError: an attribute is missing, has another length, or holds a value that it cannot have.
         """
         terms = term_matrix(rows, self.schema, intercept=self.intercept)
         if extrapolate:
@@ -216,7 +207,7 @@ class Predictor:
 
 
 def public_bounds(response: Attribute) -> tuple[float, float]:
-    """Between which the expected target lies: its own bounds, or those of a share."""
+    """The bounds of the expected target: its own, or 0 and 1 for a share."""
     return (response.lower, response.upper) if isinstance(response, NumericAttribute) else (0.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""A fitted linear model in original units, and the curve of one of its numbers: figures, and how they are shown."""
+"""A fitted linear model in original units, and the curve of one of its numbers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,16 +26,16 @@ _SHOWN = 10  # steps of a table
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Curve(Drawn):
-    """The expected target at each value of a number, less that at the middle of its bounds.
+    """The expected target at each value of a number, less the expected target at the middle of its bounds.
 
-    What else the number is multiplied with stays at the middle of its bounds, or at its first level.
+    Factors that the number is multiplied with stay at the middle of their bounds, or at their first level.
 
     Attributes:
-        number: as it is registered.
+        number: the number as it is registered.
         at: (m,) values, from one bound to the other.
         differences: (m,), in the target's unit.
-        intervals: (m, 2), each by itself, as the fit's; NaN where it has none.
-        cut: the intervals in which alone the number was released; None of a curve without steps.
+        intervals: (m, 2), each for itself, with the fit's confidence; NaN where the fit has none.
+        cut: the intervals, if the number was released in these alone; None for a curve without steps.
     """
 
     computed: ClassVar = ("attribute",)
@@ -56,7 +56,7 @@ class Curve(Drawn):
 
     @property
     def middle(self) -> float:
-        """Where the curve is 0."""
+        """The value at which the curve is 0."""
         return self.number.columns[0].offset
 
     def table(self) -> ResultTable:
@@ -76,7 +76,7 @@ class Curve(Drawn):
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """The curve with its band; on `ax` or a new figure."""
+        """Draw the curve with its band, on `ax` or a new figure."""
         ax = axes_on(ax, rows=7)
         ax.axhline(0, color=INK, linewidth=0.9)
         ax.fill_between(self.at, *self.intervals.T, color=COLOURS[0], alpha=0.2, linewidth=0)
@@ -94,7 +94,7 @@ def _middles(cut: IntervalsOfNumber) -> Array:
 
 
 def curve_of(fit: "Fit", name: str) -> Curve:
-    """The curve of a number in a fit: of itself, of its intervals, and of the products that it is a factor of.
+    """The curve of a number in a fit: of its own term, of its intervals, and of products that it is a factor of.
 
     Raises UnknownAttributeError: no term of the fit is made of a number of that name.
     """
@@ -125,7 +125,7 @@ def curve_of(fit: "Fit", name: str) -> Curve:
 
 
 def _values_of(schema: tuple[Attribute, ...]) -> Iterator[Attribute]:
-    """What rows to predict from hold: numbers and levels as they are registered, but pairs as they are."""
+    """The columns of rows to predict from: numbers and levels as registered, but pairs as released."""
     for attribute in schema:
         is_pairs = isinstance(attribute, CategoricalAttribute) and attribute.cross is not None
         yield from (attribute,) if is_pairs else as_registered(attribute)
@@ -161,17 +161,17 @@ class Fit(Drawn):
         features: attributes in use; none for `constant`.
         terms: p_x labels, the intercept first if there is one.
         coefficients: (p_x,).
-        covariance: (p_x, p_x), of the coefficients; NaN where there is none, and so is all that follows from it.
+        covariance: (p_x, p_x) of the coefficients; NaN where there is none, and so are errors, intervals and tests.
         interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
             the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
         counts_spread: whether intervals for the population count that residuals spread differently by level.
-        epsilon, delta: of each party of the release; None for a fit of moments alone.
+        epsilon, delta: of each member of the release; None for a fit of moments alone.
         rows: published rows; n where there are none.
         schema: the attributes of `features`.
-        response: that of `target`.
-        imputed: what becomes of missing cells, a sentence for each attribute in use that accepts them.
-        subjects: where it is not known exactly who they are, how many parties hold and share, a sentence each.
-        counts: the same as numbers; of a list how many are on it.
+        response: the attribute of `target`.
+        imputed: a sentence on missing cells for each attribute in use that accepts them.
+        subjects: sentences on how many people members hold and share, where this is not known exactly.
+        counts: these counts as numbers; for listed data sets, the length of the list.
     """
 
     computed: ClassVar = ("standard_errors", "t_values", "p_values", "intervals")
@@ -230,20 +230,15 @@ class Fit(Drawn):
     def predict(self, rows: Mapping[str, Values], *, extrapolate: bool = False) -> Array:
         """Expected target, (m,), for m rows in original units: numbers, or levels as strings, by attribute name.
 
-        Numbers beyond public bounds are clipped to them, and so are predictions, with an OutsideBoundsWarning.
-        `constant` takes its m from any attribute that is given.
+        Clips numbers and predictions to public bounds, with an OutsideBoundsWarning, unless `extrapolate`. `constant`
+        takes its m from any attribute that you give.
 
-        Args:
-            rows: by attribute.
-            extrapolate: take numbers and predictions as they are.
-
-        Raises:
-            RowsError: an attribute is missing, of another length, or holds what is not one of its values.
+        Raises RowsError: an attribute is missing, has another length, or holds a value that it cannot have.
         """
         return self.predictor.warned(rows, extrapolate=extrapolate)
 
     def curve(self, name: str) -> Curve:
-        """What a number does to the target over its public range, with all terms that it is in.
+        """How the target changes over a number's public range, by all terms that the number is in.
 
         Raises UnknownAttributeError: no term of the fit is made of a number of that name.
         """
@@ -281,7 +276,7 @@ class Fit(Drawn):
 
     @property
     def sentence(self) -> str:
-        """What the fit says of its target, in one; no figure where noise hides it."""
+        """The fit in one sentence, without a figure where noise hides it."""
         if not self.features:
             return f"The mean of {self.target} alone"
         *first, last = self.features
@@ -296,7 +291,7 @@ class Fit(Drawn):
         return f"{by} {verb} about {100 * found.r_squared:.0f} % of what varies in {self.target}"
 
     def pictures(self) -> tuple[Intervals, ...]:
-        """What each term does to the target over its public range."""
+        """The change of the target over each term's public range."""
         start, width = int(self.intercept), public_ranges(self.schema)
         intervals = self.intervals[start:] * width[:, None]
         covered = "no intervals" if np.isnan(intervals).all() else f"{percent(self.confidence_level)} interval"

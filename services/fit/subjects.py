@@ -1,12 +1,12 @@
-"""Whom a fit is of: where cells are missing, those who have a target, which is made up for nobody.
+"""The people that a fit is of. Where cells are missing, these have a target: nobody's target is made up.
 
-Of keyed subjects it says how many are shared, and whether those differ from the others.
+For keyed subjects it says how many are shared, and whether these differ from the others.
 
 Where missing cells are marked, h = 1_i - (the mark) is the presence of those at party i who have a value, published as
-other columns are. Products with that attribute's columns sum over them alone, since a missing cell is 0 in these. So
-they are a part of i's subjects, and pairwise moments (`shared.estimation.pairwise`) say what they and everybody else
-share: means and covariances of that attribute over those who have it, of all others over whom they were over. This
-holds for everybody if who has a value does not depend on values; that is tested as it is for keyed subjects.
+other columns are. Products with that attribute's columns sum over these people alone, since a missing cell is 0. So
+they are a part of i's subjects, and pairwise moments (`shared.estimation.pairwise`) say what they share with others:
+means and covariances of that attribute are over those who have it, and all others are over the same people as before.
+This holds for everybody if having a value does not depend on values; that is tested as for keyed subjects.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,17 +27,17 @@ from commingle.shared.mechanisms.registry import KEYED
 from commingle.shared.text import counted
 
 _NEARLY_ALL = 0.95
-"""The share of people with a value beyond which those without one are too few to bend sums."""
+"""From this share of people with a value on, those without one are too few to bend sums."""
 
 
 def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:
     """Moments for fits of a target by these features, and a sentence on the missing cells of each attribute in use.
 
-    Missing cells of the target, and of features with few of them, count for nobody in these moments.
+    These moments leave out people whose target is missing, or whose feature is, if few people lack it.
 
     Raises:
-        ImputedTargetError: missing cells of the target count as a value, or its release does not tell them apart.
-        UnknownAttributeError: a name that the release does not have.
+        ImputedTargetError: missing cells of the target count as a value, or the release does not tell them apart.
+        UnknownAttributeError: the release has no attribute of that name.
     """
     attribute, pairwise = prepared.attribute(target), prepared.mechanism in KEYED
     if attribute.missing == "midpoint":
@@ -57,7 +57,7 @@ def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> t
 
 
 def of_those_who_have(prepared: PreparedMoments, names: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:
-    """Moments in which missing cells of these attributes count for nobody, where the release tells them apart.
+    """Moments without the people who lack one of these attributes, where the release tells missing cells apart.
 
     Returns the moments, and a sentence for each attribute with missing cells. Raises UnknownAttributeError.
     """
@@ -90,7 +90,7 @@ def _share(pairs: Pairs, place: int, name: str) -> str:
 
 
 def words_for_counts(found: Held) -> str:
-    """One count in words, with the half width of its 95 % interval, and how many of them met nobody in a bucket."""
+    """One count in words: with the half width of its 95 % interval, and how many people are alone in their bucket."""
     said = f"about {max(found.subjects, 0):,.0f} people, give or take {2 * found.error:,.0f}"
     if found.kept != found.subjects:
         said += f", of whom about {max(found.kept, 0):,.0f} count"
@@ -101,12 +101,13 @@ def words_for_counts(found: Held) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """Whom a fit rests on.
+    """The people that a fit rests on.
 
     Attributes:
-        counts: how many each party of its columns holds, each two of them share, and have the target; or all of a list.
-        notes: the same in sentences, where it is not known exactly, and whether these people differ from the others.
-        doubts: warnings, where they do.
+        counts: how many people each party of its columns holds, how many each two share, and how many have the target;
+            or the length of the list.
+        notes: these counts in sentences, where they are not exact, and whether these people differ from the others.
+        doubts: warnings, where they differ.
     """
 
     counts: tuple[Held, ...]
@@ -115,7 +116,7 @@ class Subjects:
 
 
 def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subjects:
-    """Whom moments of these columns are of, a fit's target last: who has it is tested, however few lack it."""
+    """The people of the moments of these columns, the target last: who has it is tested, however few lack it."""
     pairs = prepared.pairs
     if pairs is None:
         return Subjects((Held((LISTED,), float(prepared.n), 0.0, float(prepared.n)),))
@@ -149,7 +150,7 @@ def about_subjects(prepared: PreparedMoments, columns: NDArray[np.intp]) -> Subj
 
 
 def whose(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp]) -> tuple[str, ...]:
-    """Whom a study chose at the members of these columns, a sentence each; nothing where that is everybody."""
+    """Which people a study chose, a sentence for each member of these columns; empty where it chose everybody."""
     if prepared.pairs is None:
         return ()
     owners = prepared.pairs.owner[prepared.pairs.party[np.array(columns, np.intp) - 1]]
@@ -158,7 +159,7 @@ def whose(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp]) 
 
 
 def about_tables(prepared: PreparedMoments, names: Iterable[str]) -> Subjects:
-    """Whom counts of these attributes are of; `doubts` say too that rows were cut, which no interval of counts holds.
+    """The people of counts of these attributes. `doubts` also say that rows were cut, which intervals do not count.
 
     Raises UnknownAttributeError.
     """
@@ -168,7 +169,7 @@ def about_tables(prepared: PreparedMoments, names: Iterable[str]) -> Subjects:
 
 
 def cut_words(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp]) -> list[str]:
-    """That rows were cut, which bends figures of these columns that are no coefficients of a fit."""
+    """Warnings that rows were cut, which bends figures of these columns other than coefficients."""
     return cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[np.array(columns)], counted=False)
 
 
@@ -184,11 +185,11 @@ def _differ(test: Selection, parts: Collection[str]) -> str:
 
 LISTED = "the list"
 _CLEAR = 4.0
-"""How many times sqrt(q) s a mark varies that is clear of noise: twice the norm of q columns of noise s apiece."""
+"""A mark is clear of noise if it varies this many times sqrt(q) s: twice the norm of q columns of noise s each."""
 
 
 def without_gaps(prepared: PreparedMoments, names: Sequence[str]) -> PreparedMoments:
-    """These moments, in which cells of these attributes that are missing count for nobody; they lose their marks."""
+    """These moments without the people who lack one of these attributes; the attributes lose their marks."""
     marked = [name for name in names if prepared.attribute(name).missing == "indicator"]
     if not marked:
         return prepared
@@ -202,9 +203,9 @@ def without_gaps(prepared: PreparedMoments, names: Sequence[str]) -> PreparedMom
 
 
 def faint_marks(prepared: PreparedMoments, names: Sequence[str]) -> tuple[str, ...]:
-    """Attributes among these whose marks vary too little for terms of their own, beside the noise in them.
+    """Those of these attributes whose marks vary too little, beside their noise, for terms of their own.
 
-    A mark of few cells is nearly nothing and noise: solved for, it carries its noise into every coefficient.
+    A mark of few cells is nearly all noise. As a term it would carry this noise into every coefficient.
     """
     marked = [name for name in names if prepared.attribute(name).missing == "indicator"]
     if not marked:
@@ -215,7 +216,7 @@ def faint_marks(prepared: PreparedMoments, names: Sequence[str]) -> tuple[str, .
 
 
 def pairs_of(prepared: PreparedMoments) -> Pairs:
-    """Its pairs; of listed subjects, all of whom a release knows, those of one party that holds the list."""
+    """The pairs of a release; for listed subjects, whom it knows all, the pairs of one party that holds the list."""
     if prepared.pairs is not None:
         return prepared.pairs
     n, width = float(prepared.n), len(prepared.gram)
@@ -277,7 +278,7 @@ def _counts(pairs: Pairs, R: Array, undo: Array, owner: NDArray[np.intp]) -> Cou
 
 
 def _share_error(pairs: Pairs, part: Array, whole: Array, share: float) -> float:
-    """The noise of part_1 S part_2 - share whole_1 S whole_2, to first order that of the share times what is whole."""
+    """The noise of part_1 S part_2 - share whole_1 S whole_2: to first order, of the share times the whole."""
     form = np.outer(*part) - share * np.outer(*whole)
     used = np.flatnonzero((form + form.T).any(axis=0))
     form = (form + form.T)[used[:, None], used] / 2

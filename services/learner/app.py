@@ -1,4 +1,4 @@
-"""The learner's HTTP API: fits of published releases, for people and programs without Python."""
+"""The learner's HTTP API: fits of published releases for people, and for programs without Python."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -64,9 +64,9 @@ class LearnerMetrics(RequestMetrics):
 
 
 def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Door | None = None) -> FastAPI:
-    """The application. It holds no state but the source's and its own metrics; the pool works while it runs.
+    """The application, whose only state is the source and its own metrics. The pool works while it runs.
 
-    Behind a door nothing is open but what tells how it is.
+    With a door only routes on its health are open to everybody.
     """
     pool = pool or WorkPool(start_worker)
 
@@ -130,7 +130,7 @@ class JsonLinkedData(JSONResponse):
 
 
 class _Computer:
-    """Answers what is computed: the body is read here, everything else is the pool's."""
+    """Answers questions: it reads the body, and the pool does everything else."""
 
     def __init__(self, source: ReleaseSource, pool: WorkPool, metrics: LearnerMetrics) -> None:
         self._source = source

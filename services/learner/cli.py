@@ -22,10 +22,10 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class LearnerSettings(ServiceSettings):
-    """What is no option of `serve`.
+    """Settings that are no options of `serve`.
 
     Attributes:
-        sso: who signs people on; without it a learner is open to all. `decide` is nothing there.
+        sso: who signs people on; without it a learner is open to all. `decide` has no meaning here.
     """
 
     prefix = "COMMINGLE_LEARNER"

@@ -1,8 +1,9 @@
-"""What is computed for a client, in a process of the pool: from the bytes of a body to the bytes of the answer.
+"""The answers that a process of the pool computes, from the bytes of a body, and their pictures for pages.
 
-Parsing is a part of it: a body of a few megabytes that does not fit keeps a validator busy for seconds.
+The pool also parses bodies: a wrong body of a few megabytes keeps a validator busy for seconds.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +13,13 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from commingle.services.answers import answer_of
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import Predicted
-from commingle.services.learner.picture import bars, curves, figure, lengths
 from commingle.services.learner.requests import ANALYSES, QUESTIONS, FitBody, PlanBody, PredictionBody, RequestBody
 from commingle.services.learner.views import EXAMPLES, Predictions
 from commingle.services.models import SyntheticRows
-from commingle.services.plotting import Curves, Intervals, term_text
-from commingle.services.results import Drawn, Result
+from commingle.services.plotting import COLOURS, Array, Curves, Intervals, term_text
+from commingle.services.results import Drawn, Result, ResultColumn, ResultTable, answer_of, number_text
 from commingle.shared.documents.model import explain
 from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -32,7 +31,7 @@ from commingle.shared.text import ascii_json
 
 _REMEDY = "Compare the request with /openapi.json."
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
-# loaded before the first request: what estimators use
+# modules of estimators, loaded before the first request
 _PRELOAD = (__name__, "scipy.linalg", "scipy.optimize")
 
 Body = TypeVar("Body", bound=RequestBody)
@@ -48,7 +47,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """JSON, and the estimator that was used where there was one."""
+    """The bytes of an answer, and the estimator of a fit."""
 
     content: bytes
     estimator: str | None = None
@@ -86,7 +85,7 @@ def plan(data: bytes) -> Answer:
 
 
 def shown(kind: str, asked: Asked, data: bytes) -> Answer:
-    """An answer for a page: a headline, a table as texts, and where its intervals are drawn."""
+    """An answer for a page: a headline, a table as texts, and the places of its intervals."""
     result = _result(kind, asked, data)
     table = result.table()
     headline = getattr(result, "sentence", "") or table.title
@@ -112,11 +111,12 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
 
 
 def written(form: str, kind: str, asked: Asked, data: bytes) -> Answer:
-    """An answer in that form: everything, as the interface gives it, the table, or synthetic rows themselves."""
+    """An answer in that form: everything as JSON, the table, or synthetic rows themselves."""
     result = _result(kind, asked, data)
     estimator = getattr(result, "estimator", None)
     if form == "json":
-        return _of_release(asked, result, estimator)
+        pins = {"coordinator_pinned": asked.pinned, "members_pinned": list(asked.members_pinned)}
+        return Answer(ascii_json({"release": asked.release, **pins, **result.to_dict()}), estimator)
     if form == "csv" and isinstance(result, SyntheticRows):
         return Answer(result.to_csv())
     table = result.table()
@@ -128,7 +128,7 @@ WRITTEN = {
     "tex": "text/x-tex; charset=utf-8",
     "json": "application/json",
 }
-"""Media types of files, by how their names end."""
+"""Media types of files by suffix."""
 
 
 def _result(kind: str, asked: Asked, data: bytes) -> Result:
@@ -137,7 +137,7 @@ def _result(kind: str, asked: Asked, data: bytes) -> Result:
 
 
 def parse(kind: type[Body], data: bytes) -> Body:
-    """A request's body. Raises RequestBodyError: not JSON, or not what the model says; names the first few fields."""
+    """A request's body. Raises RequestBodyError: it is no JSON, or does not fit; names the first few fields."""
     try:
         value = from_json(data)
         if not isinstance(value, dict) or not value.keys() <= kind.model_fields.keys():
@@ -148,11 +148,6 @@ def parse(kind: type[Body], data: bytes) -> Body:
         raise RequestBodyError(f"body: {explain(error)}", remedy=_REMEDY) from None
     except ValueError:
         raise RequestBodyError("the body is not JSON", remedy=_REMEDY) from None
-
-
-def _of_release(asked: Asked, result: Result, estimator: str | None = None) -> Answer:
-    pins = {"coordinator_pinned": asked.pinned, "members_pinned": list(asked.members_pinned)}
-    return Answer(ascii_json({"release": asked.release, **pins, **result.to_dict()}), estimator)
 
 
 def _predictions(result: Fit, body: PredictionBody) -> Predicted:
@@ -176,11 +171,11 @@ _NAMES_BYTES, _MATRIX_BYTES, MAX_BODY_BYTES = 1 << 20, 4 << 20, 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A route that computes, as it is documented.
+    """A route that computes, with its documentation.
 
     Attributes:
-        takes: the model of its body, of `most_bytes` at most.
-        work: from what was asked about, where the path names a release, and the bytes of a body.
+        takes: the model of its body, which has `most_bytes` at most.
+        work: what it computes from the release, if the path names one, and the bytes of a body.
         gives: the model of an answer; `shows` is an example.
     """
 
@@ -227,3 +222,108 @@ COMPUTATIONS = (
         for kind, (takes, _) in ANALYSES.items()
     ),
 )
+
+
+WIDTH = 400.0
+"""The width of a picture, in its own units."""
+HEIGHT = 200.0
+"""The height of curves, in the same units."""
+_DASHES = ("", "8 4", "2 4", "8 4 2 4")
+_MARGIN = 0.04
+
+
+def bars(column: ResultColumn) -> list[tuple[float, float, float] | None] | None:
+    """Places of values and of both ends of intervals, for rows in the last row's form; an open end is the edge."""
+    if column.interval is None:
+        return None
+    ends = np.column_stack([column.numbers, column.interval])
+    ends[[form != column.forms[-1] for form in column.forms]] = np.nan
+    finite = ends[np.isfinite(ends)]
+    if len(finite) == 0:
+        return None
+    place = _places(min(0.0, float(finite.min())), float(finite.max()))
+    return [
+        None if math.isnan(value + low) else (place(value), place(low), WIDTH if math.isinf(high) else place(high))
+        for value, low, high in ends.tolist()
+    ]
+
+
+def figure(picture: Intervals) -> dict[str, Any] | None:
+    """Effects, or ratios on a log axis, as rows of a table; None for shares, which `bars` draws, and if all are 0.
+
+    `rows` have label, text, the places of the value and of both ends of its interval or None, and whether each end is
+    out of reach. `ticks` have place and text. `none` is the place of no effect.
+    """
+    ratios, (least, most) = picture.of == "ratios", picture.reach
+    if picture.of == "shares" or least == most:
+        return None
+    along = math.log if ratios else float
+    place = _places(along(least), along(most))
+
+    def at(value: float) -> float | None:
+        return None if math.isnan(value) else place(along(min(max(value, least), most)))
+
+    column = ResultColumn("", picture.values, ".3g", picture.intervals)
+    rows = [
+        (term_text(label), text, at(value), at(low), at(high), low < least, high > most)
+        for label, text, value, (low, high) in zip(
+            picture.labels, column.texts(), picture.values.tolist(), picture.intervals.tolist(), strict=True
+        )
+    ]
+    ticks = [(place(along(tick)), number_text(tick, ".3g")) for tick in picture.ticks]
+    return {
+        "axis": picture.axis,
+        "rows": rows,
+        "ticks": ticks,
+        "none": place(along(1.0 if ratios else 0.0)),
+        "of": picture.of,
+    }
+
+
+def lengths(table: ResultTable) -> list[list[tuple[float, float, float] | None]]:
+    """Places of the numbers of a table without intervals: bars from 0, with one scale for all columns."""
+    most = max((float(x) for c in table.columns for x in c.numbers if math.isfinite(x)), default=0.0)
+    place = _places(0.0, most)
+    return [
+        [(place(x), place(0.0), place(x)) if math.isfinite(x) and x >= 0 else None for x in c.numbers.tolist()]
+        for c in table.columns
+    ]
+
+
+def curves(picture: Curves) -> dict[str, Any] | None:
+    """Curves in WIDTH by HEIGHT; None if no time has a share.
+
+    Each group has points of its line and of its band, and its numbers at risk with places in percent of the width.
+    """
+    times, shown = picture.times, picture.told
+    if len(times) == 1:
+        return None
+    along = picture.along.tolist()
+
+    def points(shares: Array) -> list[tuple[float, float]]:
+        places = zip(along, (shares / picture.top).tolist(), strict=True)
+        return [(WIDTH * x, HEIGHT * (1 - y)) for x, y in places if math.isfinite(y)]
+
+    drawn = [
+        {
+            "name": name,
+            "colour": COLOURS[g % len(COLOURS)],
+            "dash": _DASHES[g % len(_DASHES)],
+            "line": points(picture.shares[g]),
+            "band": [*points(picture.bands[g, :, 1]), *reversed(points(picture.bands[g, :, 0]))],
+            "at_risk": [(100 * along[k], number_text(picture.at_risk[g, k], ",.0f")) for k in shown],
+        }
+        for g, name in enumerate(picture.groups)
+    ]
+    return {
+        "title": picture.title,
+        "share": picture.share,
+        "axis": picture.time,
+        "shares": [(f"{25 * k * picture.top:g} %", k / 4) for k in range(5)],
+        "times": [(100 * along[k], f"{times[k]:g}") for k in shown],
+        "curves": drawn,
+    }
+
+
+def _places(least: float, most: float) -> Callable[[float], float]:
+    return lambda value: WIDTH * (_MARGIN + (1 - 2 * _MARGIN) * (value - least) / (most - least or 1.0))

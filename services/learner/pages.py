@@ -1,6 +1,6 @@
-"""The learner's pages: what a release holds, fits and other questions, and the lines that ask the same.
+"""The learner's pages: a release, fits and other questions, and the same questions as commands and code.
 
-A question is a GET, because it changes nothing: its address can be kept, sent to somebody and opened again.
+A question is a GET, because it changes nothing: you can keep its address, send it to somebody and open it again.
 """
 
 import json
@@ -21,8 +21,7 @@ from starlette.routing import Route
 
 from commingle.services.client.metadata import citation
 from commingle.services.fit.fitting import PURPOSES, TO_PREDICT
-from commingle.services.learner.computing import WRITTEN, Answer, shown, written
-from commingle.services.learner.picture import HEIGHT, WIDTH
+from commingle.services.learner.computing import HEIGHT, WIDTH, WRITTEN, Answer, shown, written
 from commingle.services.learner.requests import MAX_ROWS
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import LoadedRelease, ReleaseDetail
@@ -38,7 +37,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE = 100
 
 Compute = Callable[[Callable[..., Answer], Request, str, bytes], Awaitable[Answer]]
-"""Some work on a release, from the bytes of a body as the interface takes it."""
+"""Runs some work on a release, for the bytes of a body as the API takes it."""
 
 _QUESTIONS = {
     "fit": "A linear model",
@@ -73,7 +72,7 @@ def _question_of(kind: str) -> str:
 
 
 def _followed(attributes: Sequence[Attribute]) -> dict[str, tuple[str, Levelled]]:
-    """Crossed attributes that are intervals of time by how it ended, with the name of the time, and how."""
+    """Crossed attributes of time by event, with the name of the time and the event."""
     crossed = [(a.name, a.cross) for a in attributes if a.kind == "categorical" and a.cross is not None]
     return {
         name: (time.name, event)
@@ -87,7 +86,7 @@ def _targets(attributes: Sequence[Attribute]) -> list[str]:
 
 
 def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]) -> dict[str, Any]:
-    """What the form holds; before anything is asked what it proposes, the first two attributes or the last one."""
+    """What the form holds. It proposes the first two attributes or the last one before you ask."""
     names = [a.name for a in attributes if a.kind != "numeric"]
     proposals: dict[str, tuple[tuple[str, ...], Sequence[str | int]]] = {
         "table": (("row", "column"), names),
@@ -106,7 +105,7 @@ def _asked_of(question: str, given: QueryParams, attributes: Sequence[Attribute]
 
 
 def _asks(question: str, asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> list[_Ask]:
-    """What the interface takes. Features are all attributes with levels where none is chosen."""
+    """The questions for the API. Features are all attributes with levels if you choose none."""
     if question == "survival":
         curves = {name: value for name, value in asked.items() if name not in {"attributes", "event"}}
         ratios = {"outcome": asked.get("outcome", ""), "features": asked.get("attributes", [])}
@@ -126,7 +125,7 @@ def _features(asked: Mapping[str, Any], attributes: Sequence[Attribute]) -> Sequ
 
 
 def _in_r(commands: Sequence[str]) -> str:
-    """A string of JSON is one of R, but for characters written as surrogates: they stand as they are."""
+    # a string of JSON is one of R too, if no character is escaped as a pair of surrogates
     names = ["answer"] if len(commands) == 1 else [f"answer_{place}" for place, _ in enumerate(commands, start=1)]
     quoted = (json.dumps(f"{command} --json", ensure_ascii=False) for command in commands)
     reading = (f"{name} <- jsonlite::fromJSON(pipe({text}))" for name, text in zip(names, quoted, strict=True))
@@ -180,7 +179,7 @@ def add_pages(
     status_of: Callable[[CommingleError], int],
     door: Door | None,
 ) -> None:
-    """Every page of a learner, and the reference of its interface. `coordinator` is where releases come from."""
+    """Add every page of a learner, and the reference of its API. `coordinator` is where releases come from."""
     known: dict[str, Any] = {
         "in_words": _in_words,
         "width": WIDTH,
@@ -191,7 +190,7 @@ def add_pages(
         "families": FAMILIES,
     }
     if door is not None:
-        known["csrf"] = ""  # the only form is the one to leave, which the guard takes from its own pages only
+        known["csrf"] = ""  # the only form signs people out, and the guard takes it from its own pages only
     site = Site(_TEMPLATES, name="Commingle learner", pages=(("/", "Releases"), ("/docs", "Interface")), shown=known)
     pages = _Pages(site, source, compute, coordinator, status_of)
     app.router.routes += [] if door is None else entrance(door, site)
@@ -245,7 +244,7 @@ class _Pages:
         return self._site.page("release.html", context)
 
     async def question(self, request: Request) -> Response:
-        """The answer to one question; to the first that can be asked where the address has none."""
+        """The answer to one question; if the address asks nothing, to the question that the form proposes."""
         question = request.path_params["question"]
         if question not in _QUESTIONS:
             return self._site.refused("Nothing to see here", "There is no such question.", status=404, back=True)
@@ -294,7 +293,6 @@ class _Pages:
         return self._site.page("question.html", context, status=status)
 
     async def written(self, request: Request) -> Response:
-        """An answer as a file: its table as `csv` or `tex`, synthetic rows as `csv`, everything as `json`."""
         kind, form, asking = request.path_params["kind"], request.path_params["form"], list[_Ask]()
         try:
             held = await run_in_threadpool(self._source.fetch, request.path_params["release"])

@@ -1,4 +1,4 @@
-"""What the learner is asked, on the wire."""
+"""Bodies of requests to the learner."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Value = Annotated[int, Field(ge=-_EXACT, le=_EXACT)] | float | Annotated[str, Fi
 
 
 def _few(values: object) -> object:
-    """Counted before they are looked at: every value that does not fit would get a message of its own."""
+    # count before validation: each wrong value would get a message of its own
     if isinstance(values, dict) and len(values) > MAX_COLUMNS:
         raise ValueError(f"more than {MAX_COLUMNS} values")
     return values
@@ -50,7 +50,7 @@ _PENALTIES = Field(None, description="on features and a target of variance 1; a 
 
 
 class RequestBody(BaseModel):
-    """A request body: strict, and nothing unknown in it."""
+    """A request body: strict, without unknown fields."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, json_schema_extra=shown_by(EXAMPLES)
@@ -83,7 +83,7 @@ class PredictionBody(FitBody):
 
 
 def _study(value: object) -> object:
-    """What a study file with these contents is: JSON has no tuples, which a strict model of Python values asks for."""
+    # as from a study file: a strict model of Python values asks for tuples, which JSON has not
     if not isinstance(value, dict):
         return value
     try:
@@ -257,7 +257,7 @@ def _table(
     return models.stratified(prepared, within=within, **asked)
 
 
-# Each takes the moments of a release, and a body's fields by their names.
+# Each takes the moments of a release, and the fields of a body by name.
 ANALYSES: dict[str, tuple[type[RequestBody], Callable[..., Result]]] = {
     "ridge-path": (RidgePathBody, analysis.ridge_path),
     "lasso-path": (LassoPathBody, analysis.lasso_path),

@@ -1,4 +1,4 @@
-"""Verified releases: in memory, the least recently used given up first, and where they come from."""
+"""Verified releases in memory, and the coordinator that they come from."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -19,16 +19,16 @@ from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import BusyError, RemoteProblemError, UnreachableError
 
 _CAPACITY = 64
-_WAITING = 16  # of the 40 threads that serve requests; the others never wait for a coordinator
+_WAITING = 16  # of the 40 threads that serve requests; all others never wait for the coordinator
 _PROBE_SECONDS = 2.0
 
 
 class ReleaseMemory:
-    """Releases by id. However many threads ask for the same one at the same time, it is fetched once.
+    """Releases by id; the least recently used goes first. Threads that ask for the same release fetch it once.
 
     Args:
-        download: fetches and verifies.
-        capacity: releases kept.
+        download: fetches and verifies a release.
+        capacity: how many releases it keeps.
     """
 
     def __init__(self, download: Callable[[str], Release], *, capacity: int) -> None:
@@ -46,14 +46,14 @@ class ReleaseMemory:
             return tuple(self._held.values())
 
     def get(self, release_id: str) -> LoadedRelease | None:
-        """The release if it is here; never waits."""
+        """The release, if it is here. Never waits."""
         with self._lock:
             if release_id in self._held:
                 self._held.move_to_end(release_id)
             return self._held.get(release_id)
 
     def fetch(self, release_id: str) -> LoadedRelease:
-        """The release, fetched if it is not here. Raises what `download` raises; a failure is not remembered."""
+        """The release, fetched if it is not here. Raises what `download` raises; the next call then fetches anew."""
         with self._lock:
             held = self._held.get(release_id)
             if held is not None:
@@ -82,12 +82,12 @@ class ReleaseMemory:
 
 
 class ReleaseSource:
-    """Releases of one coordinator, safe to use from several threads.
+    """Releases of one coordinator. Several threads may share it.
 
     Args:
-        client: where releases come from; it verifies them.
-        capacity: releases kept in memory.
-        waiting: requests that may wait for the coordinator at a time.
+        client: fetches and verifies releases.
+        capacity: how many releases it keeps in memory.
+        waiting: how many requests may wait for the coordinator at a time.
     """
 
     def __init__(self, client: ReleaseClient, *, capacity: int = _CAPACITY, waiting: int = _WAITING) -> None:
@@ -107,7 +107,7 @@ class ReleaseSource:
             return self.memory.fetch(release_id)
 
     def page(self, *, cursor: str | None, limit: int) -> ReleaseList:
-        """What the coordinator publishes; what was kept, in one page, while it is away."""
+        """The coordinator's published releases; while it is away, all that are kept here, in one page."""
         try:
             with self._slot():
                 page = self._client.page(cursor=cursor, limit=limit)
@@ -122,7 +122,7 @@ class ReleaseSource:
         return ReleaseList(items=items, next=page.next, source="coordinator")
 
     def readiness(self) -> tuple[CommingleError | None, int]:
-        """What is wrong with the coordinator, or None, and how many releases could be served without it."""
+        """What is wrong with the coordinator, or None, and how many releases are kept here."""
         problem: CommingleError | None = None
         try:
             with self._slot():

@@ -1,4 +1,4 @@
-"""What the learner answers, on the wire."""
+"""Answers of the learner."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,12 +17,12 @@ from commingle.shared.release.verification import PublishedRelease
 from commingle.shared.wire import ReleaseSummary, examples_beside, shown_by
 
 EXAMPLES = examples_beside(__file__)
-"""Of answers and bodies by their models, and by its name of an answer that has none."""
+"""Examples of answers and bodies by model, or by name for an answer without a model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRelease:
-    """What fits need of a verified release; its files are not kept.
+    """A verified release without its files.
 
     Attributes:
         pinned: whether the coordinator's key was known beforehand.
@@ -127,7 +127,6 @@ class ReleaseDetail(ReleaseItem):
 
     @classmethod
     def of(cls, held: LoadedRelease) -> Self:
-        """All that can be said about it."""
         spec, manifest = held.published.spec, held.published.manifest
         return cls(
             **ReleaseItem.of_spec(held.published.release, spec).model_dump(),
@@ -174,7 +173,6 @@ class ReleaseMoments(_View):
 
     @classmethod
     def of(cls, held: LoadedRelease) -> Self:
-        """S_hat and V."""
         p = held.prepared
         return cls(
             release=held.published.release,
@@ -198,7 +196,7 @@ def _counts(held: LoadedRelease) -> tuple[Held, ...]:
 
 
 def _columns(held: LoadedRelease) -> list[Column]:
-    """Signal: (G_jj - G_1j^2 / G_11) / (rows - 1) - v_j, the intercept partialled out; presences are left out."""
+    """Signal is (G_jj - G_1j^2 / G_11) / (rows - 1) - v_j, the intercept partialled out. Leaves out presences."""
     p = held.prepared
     ones = {INTERCEPT, *(presence_column(party.name).name for party in held.published.spec.parties)}
     first = PublishedColumn(name=INTERCEPT, party=None, sigma=0)

@@ -1,7 +1,9 @@
-"""Attributes with levels, as columns of a release."""
+"""Attributes with levels as columns of a release, and rows of a tree of their strongest pairs (Chow and Liu, 1968)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
 from typing import Self
 
 import numpy as np
@@ -18,8 +20,8 @@ class Factor:
     """One attribute of the rows.
 
     Attributes:
-        indicators: (L, q) of each, as combinations of a release's columns.
-        present: (q,) who is at the party that holds it.
+        indicators: (L, q) of the levels, as combinations of a release's columns.
+        present: (q,) indicator of the people at the party that holds it.
     """
 
     name: str
@@ -29,15 +31,14 @@ class Factor:
 
     @classmethod
     def of(cls, sums: CrossProducts, name: str) -> Self:
-        """An attribute of a release. Raises NoTablesError, UnknownAttributeError."""
+        """Raise NoTablesError, UnknownAttributeError."""
         labels, indicators = sums.levels(name)
         return cls(name, labels, indicators, sums.present(name))
 
     def together(self, sums: CrossProducts, others: Array) -> tuple[Self, NDArray[np.intp], list[str]]:
-        """With levels that hardly anybody may have as one (`Cells.merged`), but for the first, the reference.
+        """Merge the levels that hardly anybody may have (`Cells.merged`), but not the first, the reference.
 
-        Counted are the people who are among `others` (q,) too. Besides: which place each level has come to, and what
-        to say of it.
+        Counts the people who are among `others` (q,) too. Also returns the new place of each level, and warnings.
         """
         cells = Cells.between(sums, (self.labels, self.indicators), (("",), others[None]))
         labels, each = cells.together(0, self.labels[0])
@@ -54,7 +55,7 @@ class Factor:
 
 
 def terms_of(factors: Sequence[Factor]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the terms of all levels but the first are called, and the level that each is compared with."""
+    """The terms of all levels but the first, and the level that each is compared with."""
     pairs = [(name, f.names[0]) for f in factors for name in f.names[1:]]
     return tuple(term for term, _ in pairs), tuple(first for _, first in pairs)
 
@@ -62,9 +63,9 @@ def terms_of(factors: Sequence[Factor]) -> tuple[tuple[str, ...], tuple[str, ...
 def in_use(
     sums: CrossProducts, factors: Sequence[Factor], others: Iterable[Array] = (), names: Iterable[str] = ()
 ) -> tuple[CrossProducts, list[Factor], NDArray[np.intp]]:
-    """Sums and attributes in the columns that these and `others` (q,) use, and which those are.
+    """Sums and attributes in the columns alone that these and `others` (q,) use, and these columns.
 
-    Forms are as large as the square of the columns. `names` are attributes besides those of `factors`.
+    The size of forms is the square of the columns. `names` are attributes besides those of `factors`.
 
     Raises NoOverlapError: two parties share too few subjects.
     """
@@ -74,3 +75,70 @@ def in_use(
         prepared.pairs.require(np.array(used, np.intp) - 1)
     fewer, kept = sums.using(np.vstack([*others, *(f.indicators for f in factors)]))
     return fewer, [f.at(kept) for f in factors], kept
+
+
+def tree_rows(
+    sums: CrossProducts,
+    factors: Sequence[Factor],
+    shares: Mapping[tuple[int, int], Array],
+    draw: np.random.Generator,
+    size: int,
+) -> tuple[NDArray[np.intp], Array, set[tuple[int, int]]]:
+    """Codes (N, d) and weights (N,) of rows of a tree of pairs, and the pairs.
+
+    If there are at most `size` combinations of levels, each is a row; otherwise `size` rows are drawn.
+    """
+    tables, information = _tables(sums, factors, shares)
+    root, order, before = _tree(information)
+    sizes = [len(f.labels) for f in factors]
+    first = tables[root, int(order[1])].sum(axis=1) if len(sizes) > 1 else _shares(sums, factors[0])
+    edges = {(min(int(k), int(before[k])), max(int(k), int(before[k]))) for k in order[1:]}
+    pairs = {int(k): tables[int(before[k]), int(k)] for k in order[1:]}
+    given = {k: table / table.sum(axis=1, keepdims=True) for k, table in pairs.items()}
+    if prod(sizes) <= size:
+        codes = np.indices(sizes).reshape(len(sizes), -1).T
+        base = first[codes[:, root]]
+        for k, table in given.items():
+            base = base * table[codes[:, before[k]], codes[:, k]]
+        return codes, base / base.sum(), edges
+    codes = np.zeros((size, len(sizes)), np.intp)
+    codes[:, root] = draw.choice(sizes[root], size, p=first)
+    for k, table in given.items():
+        below = np.cumsum(table, axis=1)[codes[:, before[k]], :-1]
+        codes[:, k] = np.sum(draw.random(size)[:, None] > below, axis=1)
+    return codes, np.full(size, 1 / size), edges
+
+
+def _tables(
+    sums: CrossProducts, factors: Sequence[Factor], shares: Mapping[tuple[int, int], Array]
+) -> tuple[dict[tuple[int, int], Array], Array]:
+    """Shares (L_j, L_k) of each pair, no cell below half its noise, and information (d, d) less that of noise."""
+    tables, information = dict[tuple[int, int], Array](), np.zeros((len(factors),) * 2)
+    for (j, one), (k, other) in combinations(enumerate(factors), 2):
+        counts, noise = sums.crossed(one.indicators, other.indicators)
+        cells = np.maximum(shares[j, k] * counts.sum(), 0.5 * noise.errors + 0.5)
+        P = cells / cells.sum()
+        alone = P.sum(axis=1)[:, None] * P.sum(axis=0)
+        # chance adds half the sum of squared errors over expected shares
+        by_noise = np.sum((noise.errors / cells.sum()) ** 2 / alone) / 2
+        information[j, k] = information[k, j] = np.sum(P * np.log(P / alone)) - by_noise
+        tables[j, k], tables[k, j] = P, P.T
+    return tables, information
+
+
+def _tree(information: Array) -> tuple[int, NDArray[np.intp], NDArray[np.intp]]:
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree  # noqa: PLC0415 - loads slowly
+
+    if len(information) == 1:
+        return 0, np.zeros(1, np.intp), np.full(1, -1)
+    costs = 1 + information.max() - information  # positive: 0 is no edge
+    np.fill_diagonal(costs, 0.0)
+    root = int(information.sum(axis=1).argmax())
+    order, before = breadth_first_order(minimum_spanning_tree(costs), root, directed=False)
+    return root, order.astype(np.intp), before.astype(np.intp)
+
+
+def _shares(sums: CrossProducts, factor: Factor) -> Array:
+    counts, _ = sums.crossed(factor.indicators, factor.present[None])
+    kept = np.maximum(counts.ravel(), 0.5)
+    return np.asarray(kept / kept.sum())

@@ -17,7 +17,7 @@ _PRODUCTS = frozenset("*:^")
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """What is explained by what.
+    """An outcome and the features that explain it.
 
     Attributes:
         outcome: an attribute.
@@ -33,9 +33,10 @@ class Formula:
     def of(
         cls, outcome: str, features: Sequence[str] | None, attributes: Sequence[str], offset: str | None = None
     ) -> Self:
-        """One of these names, the outcome's with its event in brackets if it has one; None for all but the offset.
+        """The formula of these names; the outcome may have its event in brackets.
 
-        Raises UnknownAttributeError, FeaturesError, TargetAmongFeaturesError: as `parse`.
+        `features` of None stands for all attributes but the offset. Raises UnknownAttributeError, FeaturesError,
+        TargetAmongFeaturesError: as `parse`.
         """
         name, event = _outcome(outcome, attributes)
         chosen = [each for each in attributes if each not in {name, offset}] if features is None else list(features)
@@ -51,14 +52,15 @@ class Formula:
 def parse(text: str, attributes: Sequence[str], offset: str | None = None) -> Formula:
     """A formula over these attributes: `outcome[level] ~ a + b`, `outcome ~ .`, `outcome ~ . - a`.
 
-    A name may have spaces and commas; one with a sign of formulas in it stands in backticks. `.` leaves the offset out.
+    A name may have spaces and commas; put a name that contains a sign of formulas into backticks. `.` leaves the offset
+    out.
 
     Raises:
-        FormulaError: it is none.
+        FormulaError: the text is no formula.
         InteractionError: it has products of features.
-        UnknownAttributeError: a name that is no attribute.
-        FeaturesError: no features, or one twice.
-        TargetAmongFeaturesError: the outcome is one of them.
+        UnknownAttributeError: it names something that is no attribute.
+        FeaturesError: it names no feature, or one twice.
+        TargetAmongFeaturesError: the outcome is one of the features.
     """
     left, tilde, right = _split(_tokens(text))
     if not tilde or len(left) != 1 or left[0].sign:

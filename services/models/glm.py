@@ -1,4 +1,4 @@
-"""Generalised linear models of one release of moments (docs/odds-ratios.md), and how well they do."""
+"""Generalised linear models of one release of moments, and how well they predict (docs/odds-ratios.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -39,27 +39,29 @@ class GeneralisedFit(Drawn):
     """A generalised linear model with the family's own link: logit of an event's chance, log of an expected count.
 
     Attributes:
-        outcome: attribute, with the event in brackets where it has levels.
-        terms: p labels, the intercept first; a level is against the first one of its attribute.
+        outcome: the attribute, with the event in brackets where it has levels.
+        terms: p labels, the intercept first; each level is compared with the first of its attribute.
         coefficients: (p,), log odds or rate ratios.
         standard_errors: (p,).
         intervals: (p, 2) of the coefficients.
         p_values: (p,) two-sided.
-        ratios: (p,) odds or rate ratios; of the intercept, the odds or the rate where all levels are the first.
+        ratios: (p,) odds or rate ratios; for the intercept, the odds or the rate where all levels are the first.
         ratio_intervals: (p, 2).
         covariance: (p, p).
-        marginal_effects: (p,) mean change of the expected outcome, a level in place of the first; NaN first.
+        marginal_effects: (p,) mean change of the expected outcome if all had this level and not the first; NaN for the
+            intercept.
         marginal_errors: (p,).
-        auc: expected where the model is right, and `auc_interval` (2,); None of counts, and where noise leaves it open.
+        auc: expected if the model is right, with `auc_interval` (2,); None for counts, and where noise leaves it open.
         levels: labels of all levels of all features, for `expected`.
         expected: (t,) mean outcome by level, by the model.
-        observed: (t,) as released, with `observed_errors` of noise and drawing.
-        n: people with an outcome, and `n_interval` (2,).
-        about: whom the model speaks of.
-        prior: what was assumed of coefficients.
-        subjects: sentences on whose sums these are, and which intervals rest on pairs alone.
-        schema: of the features, and `places` of their levels among those of the model, where rare ones count as one.
-        law: of the outcome.
+        observed: (t,) mean outcome by level as released, with `observed_errors` of noise and drawing.
+        n: people with an outcome, with `n_interval` (2,).
+        about: the people that the model is about.
+        prior: what the model assumes of coefficients.
+        subjects: sentences on the people of the sums, and on intervals that rest on pairs alone.
+        schema: the attributes of the features; `places` are those of their levels in the model, where rare levels
+            count as one.
+        law: the law of the outcome.
     """
 
     family: str
@@ -99,7 +101,7 @@ class GeneralisedFit(Drawn):
 
         A value is a level, a number where levels are its intervals, or None for a missing cell.
 
-        Raises RowsError: a feature is missing, of another length, or holds what is not one of its levels.
+        Raises RowsError: a feature is missing, has another length, or holds something that is not one of its levels.
         """
         require_columns(rows)
         lacking = [name for name in self.features if name not in rows]
@@ -145,7 +147,7 @@ class GeneralisedFit(Drawn):
         )
 
     def pictures(self) -> tuple[Intervals, ...]:
-        """The ratio of every level against the first one."""
+        """Ratios of all levels against the first."""
         start = len(self.law.intercepts)
         picture = Intervals(
             title=self.outcome,
@@ -158,7 +160,7 @@ class GeneralisedFit(Drawn):
         return (picture,)
 
     def calibration(self) -> ResultTable:
-        """Mean outcomes by level: what the model expects beside what was released."""
+        """Mean outcomes by level: expected by the model, and as released."""
         return ResultTable(
             title=f"Calibration of {self.outcome}",
             heading="level",
@@ -184,16 +186,16 @@ def glm(
     """Fit `outcome ~ features`, as `outcome ~ age + sex`, `outcome ~ .` or `outcome[level] ~ age`.
 
     Args:
-        prepared: of a release of moments.
-        formula: attributes with levels on the right.
+        prepared: moments of a release.
+        formula: an outcome and attributes with levels.
         family: binomial for one level of an outcome, ordinal for all in the order of the study, poisson for a number.
-        offset: of a count, a number such as years at risk: rates are per unit of it, and it is no feature.
+        offset: a number such as years at risk, for counts: rates are per unit of it, and it is no feature.
         confidence_level: of the intervals.
-        interval_for: the population, or the same fit on the private table. Of keyed subjects always the population.
-        entropy: of the drawing of weighted rows: it changes coefficients by less than their errors.
+        interval_for: the population, or the same fit on the private table; always the population for keyed data sets.
+        entropy: seeds the drawing of weighted rows; it changes coefficients by less than their errors.
 
     Raises:
-        NoTablesError: a release of rows, a number among the features, or missing cells that count as something else.
+        NoTablesError: the release has rows, a feature is a number, or missing cells count as something else.
         EstimationError: see `services.errors` and `shared.estimation.errors`.
     """
     require_interval(interval_for)
@@ -328,9 +330,9 @@ def _on_area(terms: tuple[str, ...], covariance: Array, area: float | None) -> t
 
 
 def _calibration(equation: Equation[Outcome], solved: Solved) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
-    """Mean outcomes by level, (t,) each: by the model, as released, errors of these (noise and drawing), and few.
+    """Mean outcomes by level, (t,) each: by the model, as released, errors of noise and drawing, and rare levels.
 
-    Whether hardly anybody may have the event, or not have it; of counts, whether hardly any may be there.
+    A level is rare if hardly anybody there may have the event, or lack it; for counts, if hardly any are counted.
     """
     sums, design, outcome, factors = equation.sums, solved.design, equation.law, equation.factors
     who = np.hstack([np.eye(len(f.labels))[equation.rows.codes[:, j]] for j, f in enumerate(factors)])

@@ -1,13 +1,14 @@
-"""The law of hazard ratios: chances to leave in each interval, and the equations whose solution is the ratios.
+"""The law of hazard ratios: chances to leave in each interval, and the equations that the ratios solve.
 
 In interval k people with features x leave by cause e (1 the event, 0 anything else) at the rate exp(a_ke + x b_ke),
-b_k1 = sum_r G_kr b_r. The score of such a model has products of features with who is at risk, three attributes. In its
-place are, with the martingale residual z_r = sum_k G_kr [event in k - h_k (time at risk in k)], h_k of everybody,
+b_k1 = sum_r G_kr b_r. The score of such a model has products of features with who is at risk, which are of three
+attributes. In its place stand, with the martingale residual z_r = sum_k G_kr [event in k - h_k (time at risk in k)],
+h_k of everybody,
 
     E 1(left in k by e) - E P(left in k by e | x) = 0,        E x z_r - E x E(z_r | x) - P b_r / n = 0,
 
-and the same with z_0 of leaving without the event: linear in what is released, true for any h, and the score where
-nobody's hazard differs. G = 1 is proportional hazards. What they estimate: docs/questions.md#hazard-ratios.
+and the same with z_0 of leaving without the event. They are linear in what is released, true for any h, and the score
+where nobody's hazard differs. G = 1 is proportional hazards. docs/questions.md#hazard-ratios says what they estimate.
 """
 
 from dataclasses import dataclass, replace
@@ -25,13 +26,13 @@ _SMALLEST = 0.9  # of an interval's share: what noise may take of it
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Hazards(Law):
-    """The law of H intervals and a rest, 2 H + 1 levels: event in each, left otherwise in each, still there after them.
+    """The law of H intervals and a rest, 2 H + 1 levels: event in each, left otherwise in each, still there at the end.
 
     Attributes:
         indicators: (2 H + 1, q) of the levels, as combinations of a release's columns.
         shares: (2 H + 1,) of the levels.
         basis: (H, r) G.
-        residuals: (r + 1, 2 H + 1) z of each level, leaving last.
+        residuals: (r + 1, 2 H + 1) z of each level, with leaving last.
     """
 
     FORMS = ("indicators", *Law.FORMS)
@@ -43,7 +44,7 @@ class Hazards(Law):
 
     @classmethod
     def of(cls, indicators: Array, present: Array, counts: Array, basis: Array, *, gaps: bool) -> Self:
-        """The law of `counts` (2 H + 1,), as released; none is less than one in ten thousand."""
+        """The law of released `counts` (2 H + 1,); each share is at least one in ten thousand."""
         kept = np.maximum(counts, _LEAST * max(float(counts.sum()), 1.0))
         made = cls(
             indicators=indicators,
@@ -57,7 +58,7 @@ class Hazards(Law):
         return made.along(basis)
 
     def along(self, basis: Array) -> Self:
-        """The law with ratios that move along other functions of time."""
+        """The same law with ratios along other functions of time."""
         z = np.vstack([basis.T @ self.residual(0), self.residual(1).sum(axis=0)])
         return replace(self, basis=basis, residuals=z)
 
@@ -83,16 +84,16 @@ class Hazards(Law):
 
     @property
     def pooled(self) -> Array:
-        """(2, H) rates of everybody, the event's first: of n at risk d leave, a rate -log(1 - d / n) between them."""
+        """(2, H) rates of everybody, the event's first: both add up to -log(1 - d / n) if d of n at risk leave."""
         left = self.shares[:-1].reshape(2, -1)
         gone = left.sum(axis=0)
         at_risk = np.cumsum(np.append(gone, self.shares[-1])[::-1])[::-1][:-1]
         return np.asarray(-np.log1p(-gone / at_risk) * left / gone)
 
     def residual(self, cause: int) -> Array:
-        """(H, 2 H + 1) of each interval: who leaves in it less h times the part of it that those at risk are there.
+        """(H, 2 H + 1) for each interval: 1 for who leaves in it by the cause, less h times their time at risk in it.
 
-        That is all of it for those who stay, and f for those who leave, so that residuals add up to 0.
+        That time is the whole interval for those who stay, and f for those who leave, so that residuals add up to 0.
         """
         H, left = self.size, self.shares[:-1].reshape(2, -1)
         gone = left.sum(axis=0)

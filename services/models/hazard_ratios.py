@@ -1,6 +1,6 @@
 """Hazard ratios of one release of moments, adjusted for each other, with a test of proportionality.
 
-`hazard_law` has the equations, docs/questions.md#hazard-ratios what they estimate.
+`hazard_law` has the equations; docs/questions.md#hazard-ratios says what they estimate.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _CLEAR = 40.0  # standard errors of its noise, for the count of a level
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class HazardRatios(Drawn):
-    """Hazard ratios of m terms, levels of features against the first ones.
+    """Hazard ratios of m terms, each a level of a feature against its first level.
 
     NaN where noise leaves open whether anybody has the level.
 
@@ -48,15 +48,15 @@ class HazardRatios(Drawn):
         outcome: the crossed attribute.
         terms: m labels.
         coefficients: (m,) log hazard ratios.
-        standard_errors: (m,) for the population, as all that follows.
-        p_values: (m,) two-sided, as intervals say it.
+        standard_errors: (m,) for the population, as are all intervals and tests.
+        p_values: (m,) two-sided, in agreement with the intervals.
         ratios: (m,).
         ratio_intervals: (m, 2).
         covariance: (m, m) of the coefficients.
         change_p_values: (m,) of no steady change of a log ratio over the intervals; NaN where there is one interval.
         statistic, degrees_of_freedom, p_value: of the test that no ratio changes so.
-        intervals: of time in which there are hazards, as many as stand out of the noise, without the last.
-        interval_ratios: (m, H) in each, where the test says that they change; NaN otherwise.
+        intervals: the intervals of time that have hazards: those that stand out of the noise, but not the last.
+        interval_ratios: (m, H) in each interval, if the test says that ratios change; NaN otherwise.
         interval_ratio_intervals: (m, H, 2).
         events: (m,) people with each level and the event, negative where noise is larger.
     """
@@ -109,7 +109,7 @@ class HazardRatios(Drawn):
         )
 
     def pictures(self) -> tuple[Intervals, ...]:
-        """The hazard ratio of every level against the first one."""
+        """Hazard ratios of all levels against the first."""
         picture = Intervals(
             title=self.event,
             axis=f"hazard ratio against the first level ({percent(self.confidence_level)} intervals)",
@@ -136,13 +136,14 @@ def hazard_ratios(
         prepared: a release of moments.
         outcome: the crossed attribute.
         features: attributes with levels, of any parties.
-        event: a level of the outcome's second part, and others leave without it; by default any but the first.
+        event: a level of the outcome's second part; all other ends count as leaving without it. By default any level
+            but the first.
         confidence_level: between 0 and 1.
-        entropy: of the drawing of weighted rows.
+        entropy: seeds the drawing of weighted rows.
 
     Raises:
-        NoTablesError: no moments, or an attribute without levels.
-        LevelError: an outcome that is not time by event, an event or a feature that it cannot have, or nobody with it.
+        NoTablesError: the release has no moments, or an attribute has no levels.
+        LevelError: the outcome is not time by event, cannot have this event or feature, or nobody has the event.
         EstimationError: see `services.errors` and `shared.estimation.errors`.
     """
     require_confidence(confidence_level)
@@ -206,7 +207,7 @@ def _ends_by(ended: Levelled, event: str | None) -> NDArray[np.bool_]:
 
 
 def _law(sums: CrossProducts, outcome: str, ends: NDArray[np.bool_]) -> Hazards:
-    """Intervals while those at risk stand out of the noise, and a rest; `ends` are the event. Raises LevelError."""
+    """The law of the intervals whose people at risk stand out of the noise, and of a rest. Raises LevelError."""
     labels, indicators = sums.levels(outcome)
     known = [i for i, label in enumerate(labels) if label != GAP]
     each = indicators[known].reshape(-1, len(ends), indicators.shape[1])
@@ -270,7 +271,7 @@ def _changes(equation: Equation[Hazards], confidence_level: float) -> _Changes:
 
 
 def _rare(equation: Equation[Hazards]) -> tuple[Array, NDArray[np.bool_], list[str]]:
-    """By term (m,) people with the event, and whether noise leaves open if anybody has its level; rare levels."""
+    """By term (m,) people with the event, and whether noise leaves open if anybody has the level; also rare levels."""
     sums, law, few = equation.sums, equation.law, list[str]()
     found, open_levels = [], []
     for f in equation.factors:

@@ -1,13 +1,13 @@
-"""What a generalised linear model explains: families, and their outcomes as combinations of a release's columns.
+"""The outcomes of generalised linear models, by family, as combinations of a release's columns.
 
 `Ordered` is proportional odds of an outcome with ordered levels, by sums that a release has: P(y <= k | x) =
-F(a_k - x b). The likelihood's score has products of levels with chances that depend on all features, which no sums of
-pairs hold. In its place are, with r the ridit of a level (the share below it and half of its own),
+F(a_k - x b). The likelihood's score has products of levels with chances that depend on all features, which sums of
+pairs do not hold. In its place stand, with r the ridit of a level (the share below it and half of its own),
 
     E 1(y <= k) - E F(a_k - x b) = 0 for each level but the last,
     E x (2 r(y) - 1) - E x (2 R(x) - 1) - P b / n = 0,
 
-R(x) = E(r(y) | x): linear in what is released for any fixed r, and the score itself where there are two levels.
+R(x) = E(r(y) | x). They are linear in what is released for any fixed r, and the score itself for two levels.
 """
 
 from abc import abstractmethod
@@ -54,12 +54,12 @@ class Outcome(Law):
     @property
     @abstractmethod
     def ratio(self) -> str:
-        """What exp of a coefficient is."""
+        """What exp of a coefficient is called."""
 
     @property
     @abstractmethod
     def intercepts(self) -> tuple[str, ...]:
-        """Labels of the first terms, which no feature has."""
+        """Labels of the first terms, which belong to no feature."""
 
     @abstractmethod
     def mean(self, X: Array, b: Array) -> Array:
@@ -71,16 +71,16 @@ class Outcome(Law):
 
     @abstractmethod
     def prediction(self, X: Array, b: Array) -> Array:
-        """What users want of rows: (N,) expected y, or (N, K) chances of levels."""
+        """What users are told of rows: (N,) expected y, or (N, K) chances of levels."""
 
     @property
     def counted(self) -> tuple[Array, ...]:
-        """What there has to be some of at every level, as combinations of columns."""
+        """Counts, as combinations of columns, that must stand out of the noise at every level."""
         return ()
 
     @property
     def per(self) -> Array:
-        """(q,) what a mean outcome is a sum of `value` over: a combination of columns."""
+        """(q,) what a mean outcome divides the sum of `value` by, as a combination of columns."""
         return self.known
 
     def expected_per(self, X: Array, b: Array) -> Array:
@@ -90,25 +90,25 @@ class Outcome(Law):
 
     @property
     def also(self) -> tuple[str, ...]:
-        """Attributes in the equation besides outcome and features."""
+        """Further attributes of the equation, besides outcome and features."""
         return ()
 
     def assumed(self, terms: tuple[str, ...], bent: Array) -> tuple[str, ...]:
-        """What is assumed besides the model, in sentences; `bent` is `Solved.bent` in standard errors of each term."""
+        """Sentences on further assumptions; `bent` is `Solved.bent` in standard errors of each term."""
         del terms, bent
         return ()
 
     def reported(self, solved: Solved) -> Solved:
-        """What users want of a solution: `intercepts`, and one term for each level of a feature."""
+        """The part of a solution that users see: `intercepts`, and one term for each level of a feature."""
         return solved
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Scalar(Outcome):
-    """An event, or a count, with the link of the family that makes slopes and variances alike: logit, log.
+    """An event or a count, with the canonical link of its family, logit or log.
 
     Attributes:
-        centre: c, so that the first term of the score says most.
+        centre: c of the score; near the mean, it leaves most to the first term.
         square: E y^2 of a count.
     """
 
@@ -180,8 +180,8 @@ class Ordered(Outcome):
     """K levels in order; `value` is the ridit.
 
     Attributes:
-        indicators: (K, q) of each, as combinations of columns.
-        shares: (K,) of them among people with an outcome.
+        indicators: (K, q) of the levels, as combinations of columns.
+        shares: (K,) of the levels among people with an outcome.
     """
 
     FORMS = ("indicators", *Outcome.FORMS)
@@ -192,7 +192,7 @@ class Ordered(Outcome):
 
     @classmethod
     def of(cls, sums: CrossProducts, name: str, labels: tuple[str, ...], indicators: Array, *, gaps: bool) -> Self:
-        """Levels of a release in the order of the study; no share counts as less than one in a thousand."""
+        """Levels in the order of the study; each share counts as at least one in a thousand."""
         present = sums.present(name)
         counts = sums.crossed(indicators, present[None])[0].ravel()
         kept = np.maximum(counts, LEAST * max(float(counts.sum()), 1.0))
@@ -290,13 +290,13 @@ class Ordered(Outcome):
 
 
 def outcome_of(sums: CrossProducts, formula: Formula, family: str) -> Outcome:
-    """What a formula and a family ask for.
+    """The outcome of a formula in a family.
 
     Raises:
-        FamilyError: an unknown family, or an outcome that it cannot have.
-        CategoricalTargetError: three levels or more, and no event is named.
-        NoTablesError: missing cells count as something else, or a release without sums.
-        UnknownAttributeError: none of that name.
+        FamilyError: the family is unknown, or cannot have this outcome.
+        CategoricalTargetError: the outcome has three levels or more, and the formula names no event.
+        NoTablesError: missing cells count as something else, or the release has no sums.
+        UnknownAttributeError: the release has no attribute of that name.
     """
     attribute = sums.prepared.attribute(formula.outcome)
     if family in {"binomial", "ordinal"}:

@@ -1,4 +1,4 @@
-"""How well predictions tell who has the event, and what a level changes in them."""
+"""How well predictions tell who has the event, and how a level changes them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +11,19 @@ from commingle.shared.estimation.entry_noise import Array
 
 
 def unknown(covariance: Array) -> NDArray[np.bool_]:
-    """Which coefficients are known no better than by their prior; never the intercept, which moves no rank."""
+    """Which coefficients are known no better than by their prior; never the intercept, as it changes no rank."""
     return np.append(False, standard_errors(covariance)[1:] > PRIOR_DEVIATION)
 
 
 def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float] | None:
-    """The AUC that predictions have among the people of the release if they are calibrated, and its standard error.
+    """The AUC of predictions among the people of the release if they are calibrated, and its standard error.
 
     With K = P(score above a non-event's), M = P(score below an event's), AUC = E[w p K] / E[w p]. Probabilities are in
-    order of scores, so to first order errors of b move the AUC through p alone; people vary as DeLong says. Errors of b
-    also make scores spread by t = tr(Cov(b) Cov(x)) of v = Var(x b), which is not signal: by the binormal law
-    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)). None where t >= v: scores may be noise alone.
+    order of scores, so to first order errors of b move the AUC through p alone; drawing people adds DeLong's variance.
+    Errors of b also spread scores: t = tr(Cov(b) Cov(x)) of v = Var(x b) is no signal. By the binormal law
+    AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)). It is None if t >= v: scores may be noise alone.
 
-    People at a level whose coefficient is known no better than by its prior do not count: their scores are noise.
+    Leaves out people at levels whose coefficients are known no better than by their prior: their scores are noise.
     """
     w = design.weights * (design.X[:, unknown(covariance)] == 0).all(axis=1)
     if not w.any():
@@ -54,7 +54,7 @@ def _below(mass: Array, at: NDArray[np.intp]) -> Array:
 
 
 def marginal_effects(design: Design, outcome: Scalar, b: Array, covariance: Array) -> tuple[Array, Array]:
-    """Mean change of the expected outcome, (p,), if everybody had a level in place of the first; and its errors.
+    """Mean change of the expected outcome, (p,), if everybody had a level and not the first; and its errors.
 
     Errors are those of b; NaN for the intercept.
     """

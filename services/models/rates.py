@@ -4,11 +4,11 @@ The score E x (y - t exp(x b)) has features, time and features again, three attr
 
     E x t - E x m - P g / n = 0,        E x y - E x m exp(x b) - P b / n = 0,        m = exp(x g),
 
-with x linear in what is released: the mean time m of people alike, a product over features as rates are, stands for t.
-That is exact, but for the prior, where E(t | x) is such a product, and where no rate differs, whatever t is: both
-equations are then one. Else E(t | x) = m (1 + u), and the equations move by E x m u and E x m u exp(x b): u is taken as
-a sum over pairs of levels of two features A, B, independent, of mean 0 and variance `USUAL`^2 s_A s_B, with s the
-standard deviation of x g over people by one feature alone.
+which are linear in what is released: the mean time m of people with equal features, a product over features as rates
+are, stands for t. Apart from the prior this is exact where E(t | x) is such a product, and where no rate differs,
+whatever t is: then both equations are one. Otherwise E(t | x) = m (1 + u), and the equations move by E x m u and
+E x m u exp(x b). We take u as a sum over pairs of levels of two features A, B, independent, of mean 0 and variance
+`USUAL`^2 s_A s_B, with s the standard deviation of x g over people by one feature alone.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
 
 USUAL = 0.5
-"""How much two features change a mean together, beside what each does alone: docs/odds-ratios.md has tables."""
+"""How far two features usually change a mean together, beside what each does alone (docs/odds-ratios.md)."""
 _SHORT = 0.45
-"""An error beside the stated one at which 95 % intervals hold 93 %."""
+"""A further error, in units of the stated one, with which 95 % intervals hold 93 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rates(Scalar):
-    """A count by time. Terms are those of t and of y in turn: both intercepts, slopes g of t, slopes b of y.
+    """A count by time. Terms of t and of y take turns: both intercepts, slopes g of t, slopes b of y.
 
     Attributes:
         time: (q,) t in units of its mean, as a combination of columns.
@@ -55,8 +55,8 @@ class Rates(Scalar):
         """A count of a release by the time of the same people, an attribute and no feature.
 
         Raises:
-            FamilyError: the outcome is no count, the offset no time or a feature, or cells of either are missing.
-            NoTablesError, UnknownAttributeError: as `CrossProducts.number`.
+            FamilyError: the outcome is no count, the offset is no time or is a feature, or either has missing cells.
+            NoTablesError, UnknownAttributeError: as `CrossProducts.number` does.
         """
         attribute = sums.prepared.attribute(name)
         if not isinstance(count, Scalar) or count.square is None:
@@ -229,7 +229,7 @@ def _places(p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _blocks(X: Array, w: Array, of: list[list[Array | None]]) -> Array:
-    """E_w x x' a for each a, (N,), of a block; a block of zeros where there is none."""
+    """A matrix of blocks E_w x x' a, one for each a, (N,); zeros where there is no a."""
     p = 2 * X.shape[1]
     found = np.zeros((p, p))
     for rows, row in zip(_places(p), of, strict=True):

@@ -1,9 +1,9 @@
-"""The score equation of a generalised linear model, each of its terms from where it is known, and its errors.
+"""The score equation of a generalised linear model, its solution, and the errors of that.
 
     E[x (y - c)] - E[has x (mu(x b) - c)] - P b / n = 0
 
-The first term is sums of pairs, unbiased with noise of known covariance; the second is over weighted rows; P is the
-precision of a N(0, 1) prior on every coefficient but intercepts, which bounds what separation leaves open.
+The first term has sums of pairs, unbiased with noise of known covariance. The second is over weighted rows. P is the
+precision of a N(0, 1) prior on every coefficient but intercepts, which bounds coefficients that separation leaves open.
 """
 
 from abc import ABC, abstractmethod
@@ -31,11 +31,11 @@ _STILL = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Law(ABC):
-    """What is explained, and the estimating functions x (y - c) - x (mu(x b) - c) of its equation.
+    """The law of an outcome, and the estimating functions x (y - c) - x (mu(x b) - c) of its equation.
 
     Attributes:
-        known: (q,) who has an outcome, as a combination of a release's columns.
-        present: (q,) who is at the party that holds it.
+        known: (q,) indicator of the people with an outcome, as a combination of a release's columns.
+        present: (q,) indicator of the people at the party that holds it.
         gaps: whether some may lack it.
     """
 
@@ -53,7 +53,7 @@ class Law(ABC):
     @property
     @abstractmethod
     def alone(self) -> int:
-        """How many terms, the first ones, have no feature."""
+        """How many terms belong to no feature; these come first."""
 
     @property
     def repeats(self) -> int:
@@ -62,26 +62,26 @@ class Law(ABC):
 
     @property
     def forms(self) -> Array:
-        """(t, q) all that are combinations of columns."""
+        """(t, q) all combinations of columns."""
         return np.vstack([getattr(self, name) for name in self.FORMS])
 
     @property
     @abstractmethod
     def balance(self) -> Array:
-        """(repeats, alone) y - c of the terms of features as combinations of those of the terms without any."""
+        """(repeats, alone) y - c of features' terms, as combinations of y - c of the terms without a feature."""
 
     @property
     @abstractmethod
     def largest_covariance(self) -> Array:
-        """(repeats, repeats) at most Cov(y) of the terms of features, or near it."""
+        """(repeats, repeats) an upper bound of Cov(y) of the terms of features, or nearly one."""
 
     def bounded(self, t: Array) -> Array:
-        """The first terms E[x (y - c)], (p,), as far as noise may take them."""
+        """The first terms E[x (y - c)], (p,), kept within what noise may do to them."""
         return t
 
     @abstractmethod
     def ys(self, p: int) -> Array:
-        """(p, q) y - c of each term, to be multiplied with its x."""
+        """(p, q) y - c of each term, a factor of its x."""
 
     @abstractmethod
     def start(self, t: Array, share: float) -> Array:
@@ -100,12 +100,12 @@ class Law(ABC):
         """(p, p) E_w Cov(x y given x)."""
 
     def unseen(self, X: Array, w: Array, b: Array) -> Array:
-        """(p, p) what it has of attributes that are neither outcome nor feature: the table's own fit would see it."""
+        """(p, p) the part of attributes that are neither outcome nor feature; a fit of the table would see these."""
         del X, w
         return np.zeros((len(b),) * 2)
 
     def bent(self, design: "Design", b: Array, covariance: Array) -> Array:
-        """(p, p) what departures from what the law takes for granted may do to it, for b of this covariance."""
+        """(p, p) the error that departures from the law's assumptions may add, for b of this covariance."""
         del design, covariance
         return np.zeros((len(b),) * 2)
 
@@ -115,17 +115,17 @@ L = TypeVar("L", bound=Law)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """What the equation is about.
+    """The design of an equation.
 
     Attributes:
         X: (N, 1 + m) a column of ones, then indicators of the features' levels.
-        blocks: columns of X of each feature.
+        blocks: the columns of X of each feature.
         weights: (N,) of rows; 0 for those without an outcome.
-        columns: (p, q) what the outcome is multiplied with in each of p terms, as combinations of a release's columns.
-        present: (p, q) who is at the party of each; the outcome's where no feature is.
-        totals: (R F, q) who is at each of F parties of features, for each of R repeats; none where the terms of levels
-            need no balance.
-        intercepts: terms, the first ones, without a feature.
+        columns: (p, q) the factor of the outcome in each of p terms, as a combination of a release's columns.
+        present: (p, q) the people at the party of each factor; the outcome's party for terms without a feature.
+        totals: (R F, q) the people at each of F parties of features, for each of R repeats; empty where the terms of
+            levels need no balance.
+        intercepts: how many terms, the first ones, have no feature.
     """
 
     X: Array
@@ -148,9 +148,9 @@ class Design:
 class Solved:
     """Coefficients b, (p,), and their covariances, (p, p): for the fit on the table, and for the population.
 
-    `beyond` (p,) bounds how far b moves, to first order, if features are of a law w' with the same pairs as the
-    weighted rows' w, for each unit of the root of E_w (w' / w - 1)^2. `bent` (p,) is what both covariances have of
-    `Law.bent`, as standard errors.
+    If features have a law w' with the same pairs as the law w of the weighted rows, `beyond` (p,) bounds how far b
+    moves, to first order, for each unit of the root of E_w (w' / w - 1)^2. `bent` (p,) is the part of `Law.bent` in
+    both covariances, as standard errors.
     """
 
     design: Design
@@ -163,13 +163,13 @@ class Solved:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Equation(Generic[L]):
-    """What a law and features of a release make of it.
+    """The equation of a law and some features of a release.
 
     Attributes:
-        sums: in the columns that are used.
-        rows: of the features and, last, of who has an outcome, where some lack it.
-        places: of each level of each attribute among the levels of its factor.
-        merged: what is to be said of levels that count as one.
+        sums: in the columns that it uses.
+        rows: weighted rows of the features and, last, of who has an outcome, where some lack it.
+        places: the place of each level of each attribute among the levels of its factor.
+        merged: warnings about levels that count as one.
         n: subjects.
     """
 
@@ -185,12 +185,12 @@ class Equation(Generic[L]):
     def of(
         cls, sums: CrossProducts, outcome: str, law: L, features: Sequence[str], entropy: int | Sequence[int]
     ) -> "Equation[L]":
-        """The equation of the law of an attribute, `outcome`, by features, whose rare levels count as one.
+        """The equation of the law of an attribute, `outcome`, by features. Rare levels of these count as one.
 
         Raises:
-            NoTablesError: a feature without levels.
+            NoTablesError: a feature has no levels.
             NoOverlapError: two parties share too few subjects.
-            FeaturesError: too many levels to be fitted together.
+            FeaturesError: there are too many levels to fit together.
         """
         prepared, factors = sums.prepared, [Factor.of(sums, name) for name in features]
         sums, factors, kept = in_use(sums, factors, law.forms, (outcome,))
@@ -204,7 +204,6 @@ class Equation(Generic[L]):
         return cls(sums, rows, factors, places, merged, law, prepared.shared(used))
 
     def solved(self, law: L) -> Solved:
-        """The coefficients of this law."""
         levels = [(f.present, column) for f in self.factors for column in f.indicators[1:]]
         present, columns = ([law.present] * law.alone + list(each) * law.repeats for each in zip(*levels, strict=True))
         weights = self.rows.weights * (self.rows.codes[:, -1] == 0) if law.gaps else self.rows.weights
@@ -224,8 +223,8 @@ class Equation(Generic[L]):
 def first_term(sums: CrossProducts, design: Design, law: Law) -> Balanced:
     """E[x (y - c)] of each term.
 
-    Whom the outcome's party shares with a feature's have sums of y for every level of the feature, the first one too,
-    and so say the mean of y again: without that the first level would have the noise of all others.
+    The people that the outcome's party shares with a feature's have sums of y for every level of the feature, also for
+    the first. So they give the mean of y again; without it the first level would have the noise of all others.
     """
     p, shared = len(design.columns), len(design.totals)
     each, ys = shared // law.repeats, law.ys(p)
@@ -266,11 +265,11 @@ def errors(
 ) -> tuple[Array, Array, Array, Array]:
     """H^-1 [noise + Q] H^-1, H^-1 [noise + Q + sampling + v v'] H^-1, H = dE[has x mu] / db + P / n, v = P b / n.
 
-    Then what pairs do not say (`Solved.beyond`), and the errors of Q alone.
+    Then `Solved.beyond`, which pairs do not tell, and the errors of Q alone.
 
-    H^-1 v is how far the prior pulls b, which the fit on the table has too; Q is `Law.bent`.
-    Noise: of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted rows by
-    the mean of g - B phi over its people, g = has x (mu - c): that is drawing too.
+    H^-1 v is how far the prior pulls b, which it also does in the fit on the table; Q is `Law.bent`.
+    Noise is that of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted
+    rows by the mean of g - B phi over its people, g = has x (mu - c): this is drawing too.
     """
     X, w = design.X, design.weights
     has = np.divide(w, rows.weights, out=np.zeros_like(w), where=rows.weights > 0)
@@ -292,10 +291,10 @@ def errors(
 def _sampling(
     sums: CrossProducts, first: Balanced, means: Balanced, response: Response, spread: Array
 ) -> tuple[Array, Array]:
-    """What drawing adds to the score, (p, p), for the table and for the population.
+    """The part of drawing in the score's covariance, (p, p), for the table and for the population.
 
-    It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G, those whom two parties share or one holds, both
-    mixed as `Balanced` says. Cov(mean over G, mean over H) = k Cov(u_G, u_H), k of `in_common`. Where subjects are
+    It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G of people whom two parties share or one holds,
+    both mixed as `Balanced` says. Cov(mean over G, mean over H) = k Cov(u_G, u_H), k of `in_common`. If subjects are
     listed, k = 1 / n, and the table has drawn its y already.
     """
     K, p = in_common(sums, [*first.groups, *means.groups]), len(first.groups)

@@ -1,10 +1,10 @@
-"""How unalike the residuals of a linear fit spread, from sums of the target's square over levels.
+"""How differently the residuals of a linear fit spread by level, from sums of the target's square over levels.
 
     sigma^2(x) = E(e^2 | x) = x g,   E[x x'] g = E[x e^2],   e = y - f(x) as the fit has it,
     E[x e^2] = E[x y^2] - E[x f^2] - 2 E[x f e].
 
-The first is released where y is an event, whose square is itself, or where its square is a column; the second is over
-weighted rows; the last is 0 where the expected target is linear. Weighted rows then have what pairs do not, the
+The first is released if y is an event, whose square is itself, or if its square is a column. The second is over
+weighted rows. The last is 0 if the expected target is linear. Weighted rows then give what pairs do not have, the
 sandwich E[x x']^-1 E[sigma^2 x x'] E[x x']^-1 (docs/design/estimation.md#residuals-that-spread-unalike).
 """
 
@@ -22,22 +22,22 @@ from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.estimation.prepared import PreparedMoments
 
 EXPLAINED = 0.3
-"""R^2 up to which E[x f e] may count as 0: beyond, what is not linear in the target weighs more (docs/coverage.md)."""
+"""Up to this R^2 we take E[x f e] as 0; beyond it, nonlinear parts of the target weigh more (docs/coverage.md)."""
 _CUT = 0.01
-"""The share of a column's variance that cutting rows may have taken: beyond, squares are not those of whole rows."""
+"""The most of a column's variance that cutting rows may take; beyond it, squares are not those of whole rows."""
 _LEAST = 0.05
-"""The least share of its mean that sigma^2 may have anywhere: a line may fall below 0, and a variance cannot."""
+"""The least sigma^2 may be anywhere, over its mean: a line may fall below 0, and a variance cannot."""
 
 
 def square_of(prepared: PreparedMoments, target: str) -> str | None:
-    """The attribute of a release that is the square of a number, if there is one."""
+    """The attribute of a release that is the square of this number, if there is one."""
     own = prepared.attribute(target)
     found = (a for a in prepared.attributes.values() if isinstance(a, NumericAttribute) and a.product == (own, own))
     return next((a.name for a in found), None)
 
 
 def knows_spread(prepared: PreparedMoments, target: str, features: Sequence[str]) -> bool:
-    """Whether a release says how residuals spread: it has the target's square, features have levels, rows are whole."""
+    """Whether a release tells how residuals spread: it has the target's square, levels as features, and whole rows."""
     own, square = prepared.attribute(target), square_of(prepared, target)
     named = [prepared.attribute(name) for name in features]
     used = [i for name in (target, *((square,) if square else ()), *features) for i in prepared.columns[name]]
@@ -53,12 +53,10 @@ def knows_spread(prepared: PreparedMoments, target: str, features: Sequence[str]
 
 
 def spread(prepared: PreparedMoments, target: str, features: Sequence[str], b: Array) -> Array | None:
-    """T with T E[x x']^-1 T' the sandwich where residuals have the variance 1, (p, p), in encoded units.
+    """T (p, p) in encoded units: T E[x x']^-1 T' is the sandwich for residuals of variance 1.
 
-    Of a release that `knows_spread`, and the fit's b, (p,) in encoded units, the intercept first.
-
-    None where weighted rows cannot be had, of too many levels or of levels that noise hides, and where noise hides how
-    residuals spread.
+    The release `knows_spread`; b (p,) is the fit's in encoded units, the intercept first. None if there are too many
+    levels for weighted rows, or noise hides a level or how residuals spread.
     """
     sums, square = CrossProducts.of(prepared), square_of(prepared, target)
     has = sums.present(target)
@@ -79,7 +77,7 @@ def spread(prepared: PreparedMoments, target: str, features: Sequence[str], b: A
 
 
 def _squares(sums: CrossProducts, factors: Sequence[Factor], y2: Array, has: Array) -> tuple[Array, Array]:
-    """E[x y^2] of x = (1, levels but the first), each over the people of both parties, and its noise (p, p)."""
+    """E[x y^2] for x = (1, levels but the first), each over the people of both parties, and its noise (p, p)."""
     columns = np.vstack([has, *(f.indicators[1:] for f in factors)])
     present = np.vstack([has, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
     counts = np.maximum(present @ sums.values @ has, 1.0)
@@ -88,7 +86,7 @@ def _squares(sums: CrossProducts, factors: Sequence[Factor], y2: Array, has: Arr
 
 
 def _encoded(attributes: Sequence[Attribute]) -> Array:
-    """A (p, p): the terms of a fit, as they are encoded, are A (1, indicators of all levels but the first)."""
+    """A (p, p): a fit's encoded terms are A (1, indicators of all levels but the first)."""
     found = np.eye(1)
     for attribute in attributes:
         others = len(attribute.columns)
@@ -105,7 +103,7 @@ def _encoded(attributes: Sequence[Attribute]) -> Array:
 def _sandwich(X: Array, w: Array, squares: Array, noise: Array) -> Array | None:
     """T = L^-T B^(1/2) L' of P = E x x' = L L' and B = L^-1 E[s x x'] L^-T, s = sigma^2 over its mean.
 
-    None where sigma^2 differs over people no more than twice its noise does, E[x' P^-1 N P^-1 x] = tr(P^-1 N).
+    None if the variance of sigma^2 over people is below twice that of its noise, E[x' P^-1 N P^-1 x] = tr(P^-1 N).
     """
     P = X.T @ (w[:, None] * X)
     s = X @ np.linalg.solve(P, squares)

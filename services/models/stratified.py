@@ -1,6 +1,6 @@
-"""Odds ratios of two attributes within the levels of a third one (Mantel and Haenszel, 1959), from weighted rows.
+"""Odds ratios of two attributes within the levels of a third (Mantel and Haenszel, 1959), from weighted rows.
 
-A release has pairs, so of three attributes these rows say what follows from pairs: one odds ratio in all strata.
+A release has pairs. On three attributes these rows say what follows from pairs: one odds ratio in all strata.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
 
 RIDGE = 2.0
-"""lambda of the weighted rows, too weak to shrink a ratio. By evidence it shrinks the very one that is asked for where
-the noise is large: intervals at epsilon 0.5 and 5,000 people then held .72, and with this one .95 (measured)."""
+"""lambda of the weighted rows, too weak to shrink a ratio. A lambda by evidence shrinks the very ratio that you ask for
+where noise is large: at epsilon 0.5 and 5,000 people intervals then held .72, and with this one .95 (measured)."""
 _NOTHING = 1e-12  # of the other sum
 ENOUGH = 40.0
 """Standard errors of a level's count below which intervals hold less often than they say."""
@@ -38,17 +38,17 @@ ONE_RATIO = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StratifiedTable(Drawn):
-    """How one level of an attribute goes with levels of another within the levels of a third one.
+    """How one level of an attribute goes with levels of another, within the levels of a third.
 
     Attributes:
         event: the level of `column` whose odds are compared.
         reference: the level of `row` with which others are compared.
-        compared: other levels of `row` that are known, (R,).
-        strata: levels of `within` that are known.
-        odds_ratios: (R,) pooled over the strata; NaN where noise leaves it open, the interval being all of them.
+        compared: the R other known levels of `row`.
+        strata: the known levels of `within`.
+        odds_ratios: (R,) pooled over the strata; NaN where noise leaves it open, with 0 to infinity as interval.
         odds_intervals: (R, 2) for the population.
         log_errors: (R,) standard errors of their logarithms.
-        crude: (R,) without strata, and `crude_intervals` (R, 2).
+        crude: (R,) odds ratios without strata, with `crude_intervals` (R, 2).
     """
 
     row: str
@@ -93,7 +93,7 @@ class StratifiedTable(Drawn):
         )
 
     def pictures(self) -> tuple[Intervals, ...]:
-        """The pooled odds ratio of each level of `row`."""
+        """Pooled odds ratios by level of `row`."""
         against = f"{self.row} = {self.reference}, within {self.within}"
         picture = Intervals(
             title=f"{self.column} = {self.event} by {self.row}",
@@ -118,22 +118,22 @@ def stratified(
 ) -> StratifiedTable:
     """Compare the odds of one level of `column` between levels of `row`, within the levels of `within`.
 
-    Each pair of the three is of people who have both, as if cells were missing by chance.
+    Each pair of the three is over people who have both, as if cells were missing by chance.
 
     Args:
         prepared: a release of moments.
         row: an attribute with levels.
         column: another.
-        within: a third one.
+        within: a third.
         event: a level of `column`; the last where left out.
         reference: a level of `row`; the first where left out.
         confidence_level: between 0 and 1.
 
     Raises:
-        NoTablesError: no moments, or an attribute without levels.
-        UnknownAttributeError, LevelError: a name that there is not, or one twice.
+        NoTablesError: the release has no moments, or an attribute has no levels.
+        UnknownAttributeError, LevelError: an attribute or a level does not exist, or you name an attribute twice.
         NoOverlapError: two parties share too few subjects.
-        FeaturesError: too many levels.
+        FeaturesError: there are too many levels.
     """
     crude = cross_table(prepared, row, column, event=event, reference=reference, confidence_level=confidence_level)
     if within in {row, column}:
@@ -176,8 +176,8 @@ def stratified(
 class _Pooled(NamedTuple):
     """R and S of each level, of `_sums`, (L, 2), with the covariance of their errors, (L, 2, 2).
 
-    One of them is nothing beside the other where noise puts cells below 0: those of weighted rows stay above 0, and do
-    not say by how much.
+    If noise puts cells below 0, one of the two is nearly 0 beside the other: cells of weighted rows stay above 0, and
+    do not tell how far below the noise puts them.
     """
 
     sums: Array
@@ -197,10 +197,10 @@ class _Pooled(NamedTuple):
         return np.array([standard_errors(mapped(J[None], C))[0] for J, C in zip(by_log, self.covariances, strict=True)])
 
     def intervals(self, confidence_level: float) -> Array:
-        """(L, 2) of R / S: Fieller's, as noise may leave R or S near 0, where the logarithm has a long tail.
+        """(L, 2) of R / S, by Fieller: noise may leave R or S near 0, where the logarithm has a long tail.
 
-        Where the error of the logarithm is above 1, R or S may be far too low, and its error too: no end is then nearer
-        than the logarithm's.
+        If the logarithm's error is above 1, R or S and its error may be far too low. Intervals then reach at least as
+        far as the logarithm's.
         """
         z, by_log = normal_reach(confidence_level), LogRatios(self.logs, self.errors, confidence_level).ratio_intervals
         found = np.array([fieller(R, S, C, z) for (R, S), C in zip(self.sums.tolist(), self.covariances, strict=True)])
@@ -244,9 +244,9 @@ def _sums(rows: WeightedRows, levels: tuple[int, int], event: int) -> tuple[Arra
 
 
 def _known(factor: Factor, attribute: Attribute) -> Factor:
-    """The attribute among those who have it. A gap as a stratum would have the odds ratio that there is without strata.
+    """The attribute among those who have it; a stratum of missing cells would have the odds ratio without strata.
 
-    So each pair of attributes is of the people who have both.
+    So each pair of attributes is over the people who have both.
     """
     if attribute.missing != "indicator":
         return factor
@@ -255,10 +255,10 @@ def _known(factor: Factor, attribute: Attribute) -> Factor:
 
 
 def _covariance(sums: CrossProducts, rows: WeightedRows, whole: list[Factor], g: Array) -> Array:
-    """Cov(E_w g), which answers to errors dm by B dm: noise, what the ridge leaves, and the drawing of people.
+    """Cov(E_w g), which errors dm move by B dm: of noise, of the ridge's bias, and of drawing people.
 
-    Cov(m) of the drawing is C k / prod r, k = 1 / n of those at the parties of both features (`in_common`), r the share
-    that has an attribute, of each attribute in both: cells are missing by chance.
+    Drawing gives Cov(m) = C k / prod r, with k = 1 / n of those at the parties of both features (`in_common`), and r
+    the share that has an attribute, for each attribute in both: cells are missing by chance.
     """
     has = np.array([sums.people(f.present[None])[0][0] for f in rows.factors])
     everybody = np.array([sums.people(f.present[None])[0][0] for f in whole])

@@ -1,7 +1,7 @@
-"""Synthetic rows of a release, drawn from its weighted rows: for programs that take nothing but rows.
+"""Synthetic rows of a release, drawn from its weighted rows, for programs that take nothing but rows.
 
-They keep what a release has, tables of two attributes. Of three they say what follows from pairs, and nothing in them
-counts the noise: intervals belong to `commingle table` and `commingle fit` (docs/questions.md#synthetic-rows).
+They keep a release's tables of two attributes. On three attributes they say what follows from pairs. Nothing in them
+counts the noise: take intervals from `commingle table` and `commingle fit` (docs/questions.md#synthetic-rows).
 """
 
 import io
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.errors import OutputError, RowCountError
+from commingle.services.errors import FOR_EVERYONE, OutputError, RowCountError, writing
 from commingle.services.fit.subjects import about_tables
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import WeightedRows, level_pairs, weighted_rows
@@ -44,12 +44,11 @@ NO_INTERVALS = (
     "Intervals and p values belong to commingle table and commingle fit. If another program makes some of these rows, "
     "they do not count the noise of the release, and they follow the number of rows, which you chose."
 )
-_FOR_EVERYONE = 0o644
 CHUNK = 200_000
 
 
 def _coded(schema: Sequence[Levelled], codes: NDArray[np.int16]) -> "pa.Table":
-    """Rows of these codes, (rows, d), that count a missing cell as the last level."""
+    """Rows of codes (rows, d); one past the last level is a missing cell."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
     columns = {}
@@ -60,7 +59,6 @@ def _coded(schema: Sequence[Levelled], codes: NDArray[np.int16]) -> "pa.Table":
 
 
 def _dictionary(attribute: Levelled) -> dict[str, Any]:
-    """What the data dictionary says of a column."""
     of = attribute.intervals
     marked = {text: csv_text(text) for text in (attribute.name, *attribute.levels) if csv_text(text) != text}
     return {
@@ -79,21 +77,21 @@ def _dictionary(attribute: Levelled) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SyntheticRows(Result):
-    """Rows that no person has, whose tables of two attributes are near those of a release.
+    """Made-up rows whose tables of two attributes are near those of a release.
 
     Attributes:
-        rows: how many.
-        different: how many of them differ.
+        rows: how many rows there are.
+        different: how many different rows there are.
         pairs: P pairs of attributes.
-        distances: (P,) total variation between the table of the rows and the released one.
-        by_noise: (P,) the expected one between the released table and the people's.
-        beyond: (P,) the distance that noise does not explain.
-        mean, largest: of `beyond`; NaN of one attribute.
+        distances: (P,) total variation between the table of the rows and the released table.
+        by_noise: (P,) expected total variation between the released table and that of the people.
+        beyond: (P,) the part of the distance that noise does not explain.
+        mean, largest: of `beyond`; NaN for one attribute.
         left_out: attributes without levels.
-        release: its id, where it is known.
+        release: the id of the release, if known.
         privacy: what the release costs, and that the rows cost no more.
-        coded: the d columns as Arrow has them.
-        dictionary: what the data dictionary says of each.
+        coded: the d columns as an Arrow table.
+        dictionary: the data dictionary's entry of each column.
     """
 
     rows: int
@@ -115,13 +113,13 @@ class SyntheticRows(Result):
 
     @property
     def columns(self) -> dict[str, list[str | None]]:
-        """The levels of all rows by attribute, None for a missing cell."""
+        """All rows as levels by attribute; None is a missing cell."""
         found: dict[str, list[str | None]] = self.coded.to_pydict()
         return found
 
     @property
     def sentence(self) -> str:
-        """How near the rows are to the release, in one."""
+        """How near the rows are to the release, in one sentence."""
         if not self.pairs:
             return f"{self.rows:,} rows of {self.attributes[0]}, drawn from its released shares."
         left = f" but {self.mean:.1%}" if self.mean >= _SEEN else ""
@@ -131,7 +129,7 @@ class SyntheticRows(Result):
         )
 
     def to_csv(self) -> bytes:
-        """The rows, comma-separated; what a spreadsheet would take for a formula is marked as text."""
+        """The rows, comma-separated. Marks as text what a spreadsheet would take for a formula."""
         return b"".join(csv_rows(self.coded))
 
     def to_frame(self) -> Any:  # noqa: ANN401 - pandas is optional, so its types cannot be named here
@@ -160,9 +158,9 @@ class SyntheticRows(Result):
         )
 
     def write(self, path: Path | str) -> tuple[Path, ...]:
-        """Write the rows to a .csv or .parquet file, and beside it a data dictionary and a report; their paths.
+        """Write the rows to a .csv or .parquet file, with a data dictionary and a report beside it; return the paths.
 
-        Raises OutputError: another kind of file, or one that cannot be written.
+        Raises OutputError: it is another kind of file, or cannot be written.
         """
         path = Path(path)
         if path.suffix not in _KINDS:
@@ -177,11 +175,9 @@ class SyntheticRows(Result):
             path.with_suffix(".dictionary.json"): json.dumps(dictionary, indent=2, ensure_ascii=False).encode() + b"\n",
             path.with_suffix(".report.txt"): self.table().to_text().rstrip().encode() + b"\n",
         }
-        try:
+        with writing(path, remedy="Choose another file."):
             for place, data in files.items():
-                write_durably(place, data, mode=_FOR_EVERYONE)
-        except OSError as error:
-            raise OutputError(f"cannot write to {path} ({error.strerror})", remedy="Choose another file.") from None
+                write_durably(place, data, mode=FOR_EVERYONE)
         return tuple(files)
 
 
@@ -197,14 +193,14 @@ def synthesize(
     Args:
         prepared: the release.
         rows: how many, from 1 to 10 million.
-        attributes: names; all that have levels where left out.
-        entropy: of the drawing; the same gives the same rows.
+        attributes: which attributes; all that have levels where left out.
+        entropy: seeds the drawing; the same seed gives the same rows.
 
     Raises:
-        RowCountError: fewer rows, or more.
-        NoTablesError: a release of rows; no attribute has levels, or one does not that was named.
-        UnknownAttributeError: a name that the release does not have.
-        FeaturesError: a name twice, or too many levels to be fitted together.
+        RowCountError: you ask for fewer rows, or more.
+        NoTablesError: the release has rows; no attribute has levels, or one that you named has none.
+        UnknownAttributeError: the release has no attribute of that name.
+        FeaturesError: you name an attribute twice, or there are too many levels to fit together.
         NoOverlapError: two parties share too few subjects.
     """
     if not 1 <= rows <= MOST:
@@ -266,9 +262,9 @@ def _factors(sums: CrossProducts, asked: str | Sequence[str] | None) -> tuple[li
 
 
 def _drawn(law: WeightedRows, rows: int, draw: np.random.Generator) -> NDArray[np.intp]:
-    """Places of weighted rows, (rows,), in any order: one of each equal part of the weight, similar rows side by side.
+    """Places of weighted rows, (rows,), in any order: one from each equal part of the weight, similar rows adjacent.
 
-    So rows are drawn by their weight, and tables of many rows differ less from the law's than by independent draws.
+    So the chance of a row is its weight, and tables are nearer to the law's than those of independent draws.
     """
     order = np.lexsort(law.codes.T[::-1])
     ends = np.cumsum(law.weights[order])
@@ -281,7 +277,7 @@ def _drawn(law: WeightedRows, rows: int, draw: np.random.Generator) -> NDArray[n
 def _fidelity(
     sums: CrossProducts, law: WeightedRows, weights: Array, pair: tuple[int, int]
 ) -> tuple[float, float, float]:
-    """Distances of one table: of the rows from the release, of the release by noise, and of the rows beyond noise.
+    """Distances of one table: rows from release, release from people by noise, and rows from release beyond noise.
 
     With shares p = c / T, s^2 = Var(c - p T) / T^2, Var = N_ii - 2 p_i (N 1)_i + p_i^2 1' N 1, and D the rows' less p:
     sum |D| / 2, E sum |e| / 2 = sum s / sqrt(2 pi), and sum |D| / 2 sqrt(1 - sum s^2 / sum D^2), or 0.
@@ -300,7 +296,7 @@ def _fidelity(
 
 
 def csv_rows(rows: "pa.Table") -> Iterator[bytes]:
-    """Text in quotation marks, nothing for a missing cell; what a spreadsheet would take for a formula is marked."""
+    """CSV in chunks: text in quotation marks, nothing for a missing cell, a mark before what looks like a formula."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyarrow.csv import WriteOptions, write_csv  # noqa: PLC0415 - slow to import
 

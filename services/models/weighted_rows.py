@@ -1,11 +1,11 @@
-"""Weighted rows of some attributes whose one- and two-way tables are, but for noise, those of a release.
+"""Weighted rows of some attributes, whose one- and two-way tables are those of a release, but for noise.
 
     w(x) ~ w_0(x) exp(theta . phi(x)),        theta minimises log sum w - theta . m + lambda / 2 theta' V theta,
 
 with phi the indicators of levels and their products for two attributes, m their released means, V the covariance of the
 noise in m, and w_0 a tree of the strongest pairs (Chow and Liu, 1968). Then m - E_w phi = lambda V theta: rows fit the
-release as closely as its noise lets anybody tell. How closely is the choice of lambda, by evidence (`_ridge`).
-Rows say of three attributes what follows from pairs (docs/odds-ratios.md).
+release as closely as its noise allows. Evidence chooses lambda, and so how closely (`_ridge`). On three attributes rows
+say what follows from pairs (docs/odds-ratios.md).
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.models.factors import Factor
-from commingle.services.models.tree import tree_rows
+from commingle.services.models.factors import Factor, tree_rows
 from commingle.shared import loops as library
 from commingle.shared.estimation.balance import Balanced, group, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
@@ -29,16 +28,16 @@ if TYPE_CHECKING:  # slow to import
     from scipy.sparse import csr_array
 
 SIZE = 40_000
-"""Rows that are drawn; where there are not more combinations of levels than that, each is a row."""
+"""How many rows are drawn; if there are no more combinations of levels than that, each is a row."""
 MAX_FEATURES = 2000
 MAX_ENTRIES = 50_000_000
-"""Entries of the forms of all features, and of the means that are said again: 400 megabytes."""
+"""Entries of the forms of all features, and of means that are given again: 400 megabytes."""
 LARGEST_RIDGE = 100.0
-"""Evidence is of all pairs alike: where most are nothing it would smooth away the few that are much."""
+"""Evidence treats all pairs alike: if most are weak, a larger ridge would smooth away the few that are strong."""
 _STILL, _STEPS, _ROUNDS = 1e-7, 20, 50
 _NEAR = 1e-3  # of a ridge's logarithm
-_FLOOR = 1e-6  # of a feature's variance: what single precision knows of it
-_LEAST = 1e-9  # of a feature's variance: of its mean's noise, so that releases without any can be fitted
+_FLOOR = 1e-6  # of a feature's variance: the limit of single precision
+_LEAST = 1e-9  # of a feature's variance, as noise of its mean: so releases without noise can be fitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +47,7 @@ class Points:
     Attributes:
         X: (N, 1 + m) a column of ones, then indicators of all levels but the first, attribute by attribute.
         pairs: (F, 2) columns of X whose products are the features phi.
-        phi: (N, F) the features, 0 or 1: a row has few.
+        phi: (N, F) the features, 0 or 1, and mostly 0.
     """
 
     X: Array
@@ -57,7 +56,7 @@ class Points:
 
     @classmethod
     def of(cls, factors: Sequence[Factor], codes: NDArray[np.intp], pairs: NDArray[np.intp]) -> Self:
-        """The points of rows with these places of levels, (N, d)."""
+        """The points of rows with these codes of levels, (N, d)."""
         from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
 
         ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)])
@@ -102,16 +101,17 @@ class Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """How a mean over weighted rows answers to errors of the released means.
+    """How errors of the released means move a mean over weighted rows.
 
     Attributes:
         A: (p, F) Cov(g, phi).
         B: (p, F) derivatives by m.
         C: (F, F) Cov(phi).
         G: (p, p) Cov(g).
-        bias: (p, p) what the ridge adds to errors.
-        beyond: (p, p) Cov(g - A C^-1 phi), of what pairs do not say of g: rows of any law w' with the same pairs have
-            (E_w' - E_w) g = (E_w' - E_w)(g - A C^-1 phi), at most the root of this times that of E_w (w' / w - 1)^2.
+        bias: (p, p) the errors that the ridge adds.
+        beyond: (p, p) Cov(g - A C^-1 phi), the part of g that pairs do not tell. Rows of any law w' with the same pairs
+            have (E_w' - E_w) g = (E_w' - E_w)(g - A C^-1 phi), at most the root of this times the root of
+            E_w (w' / w - 1)^2.
     """
 
     A: Array
@@ -129,12 +129,12 @@ class WeightedRows:
     Attributes:
         factors: d attributes.
         codes: (N, d) places of levels.
-        points: (N, 1 + m) their indicators.
+        points: (N, 1 + m) indicators of levels.
         weights: (N,) w, with sum 1.
         means: m.
-        V: (F, F) the covariance of their noise.
+        V: (F, F) the covariance of the noise in m.
         ridge: lambda.
-        tree: (F, F) how theta of the tree moves with m: C_TT^-1 for its features T, and 0.
+        tree: (F, F) how theta of the tree moves with m: C_TT^-1 for its features T, and 0 elsewhere.
     """
 
     factors: tuple[Factor, ...]
@@ -147,11 +147,11 @@ class WeightedRows:
     tree: Array
 
     def response(self, g: Array) -> "Response":
-        """How E_w g, for g (N, p), answers to errors of m.
+        """How errors of m move E_w g, for g (N, p).
 
-        With K = (C + lambda V)^-1, D = A K and the tree, which is made of m too, dtheta = tree dm + K (dm - C tree dm),
-        so dE_w g = B dm, B = D + U tree, U = A - D C = Cov(g - D phi, phi) = lambda D V. What the tree lacks has
-        covariance C_R.T / lambda as lambda supposes, of features R beside its T; the ridge leaves of it
+        With K = (C + lambda V)^-1, D = A K, and the tree, which m makes too, dtheta = tree dm + K (dm - C tree dm), so
+        dE_w g = B dm, B = D + U tree, U = A - D C = Cov(g - D phi, phi) = lambda D V. With features R beside the tree's
+        T, lambda supposes that what the tree lacks has covariance C_R.T / lambda. Of this the ridge leaves
         (U C^-1 U' - U_T C_TT^-1 U_T') / lambda, at most Var(g - D phi) / lambda, however rare a feature is.
         """
         from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415 - loads slowly
@@ -181,19 +181,18 @@ def weighted_rows(
     ridge: float | None = None,
     to_be_drawn: bool = False,
 ) -> WeightedRows:
-    """Rows of these attributes of a release.
+    """Make weighted rows of these attributes of a release.
 
     Args:
         sums: of the release.
-        factors: attributes, two or more.
-        entropy: of the drawing of rows.
+        factors: two attributes or more.
+        entropy: seeds the drawing of rows.
         size: as `SIZE`.
         ridge: lambda; by evidence where left out.
-        to_be_drawn: for answers without intervals: where there are too many pairs of levels, those that are farthest
-            from independence are fitted, and the others follow.
+        to_be_drawn: for answers without intervals: if there are too many pairs of levels, fit those that are farthest
+            from independence; the others follow.
 
-    Raises:
-        FeaturesError: too many levels to be fitted together.
+    Raises FeaturesError: there are too many levels to fit together.
     """
     factors = tuple(factors)
     every, elsewhere = level_pairs(factors), _elsewhere(sums, factors)
@@ -226,7 +225,7 @@ def weighted_rows(
 
 
 def level_pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
-    """(F, 2) as `Points.pairs`: all levels but the first, with the ones, then with each other, table by table."""
+    """(F, 2) as `Points.pairs`: all levels but the first with the column of ones, then with each other, by table."""
     ends = np.cumsum([1, *(len(f.labels) - 1 for f in factors)]).tolist()
     blocks = [range(first, last) for first, last in pairwise(ends)]
     alone = [(0, a) for block in blocks for a in block]
@@ -234,13 +233,13 @@ def level_pairs(factors: Sequence[Factor]) -> NDArray[np.intp]:
 
 
 def _columns(factors: Sequence[Factor]) -> tuple[Array, Array]:
-    """Forms of the columns of X, and of who has them."""
+    """The columns of X, and the people at the parties of these, as combinations of a release's columns."""
     columns = np.vstack([np.zeros_like(factors[0].present), *(f.indicators[1:] for f in factors)])
     return columns, np.vstack([factors[0].present, *(np.tile(f.present, (len(f.labels) - 1, 1)) for f in factors)])
 
 
 def _shares_of(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp]) -> Array:
-    """(F,) how many of those who have both have these levels, as released."""
+    """(F,) the released share with both levels among those who have both attributes."""
     (columns, present), (left, right) = _columns(factors), pairs.T
     of_one, of_two = columns @ sums.values, present @ sums.values
     alone = np.sum(of_one * present, axis=1) / np.maximum(np.sum(of_two * present, axis=1), 1.0)
@@ -249,7 +248,7 @@ def _shares_of(sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np
 
 
 def _farthest(pairs: NDArray[np.intp], shares: Array, most: int) -> NDArray[np.intp]:
-    """Places of all single levels, and of the pairs whose share is farthest from what independence leads to expect."""
+    """Places of all single levels, and of the pairs whose shares are farthest from those of independence."""
     left, right = pairs.T
     alone = np.append(1.0, shares[left == 0])
     far = np.where(left == 0, np.inf, np.abs(shares - alone[left] * alone[right]))
@@ -263,7 +262,7 @@ def _features(factors: Sequence[Factor], pairs: NDArray[np.intp], edges: set[tup
 
 
 def _elsewhere(sums: CrossProducts, factors: Sequence[Factor]) -> NDArray[np.intp]:
-    """(D, 2) columns of levels, each with every other party, whom it is shared with."""
+    """(D, 2) columns of levels, each with every other party."""
     _, present = _columns(factors)
     parties = sorted({int(f.present.argmax()) for f in factors}) if len(sums.strangers) > 1 else []
     found = [(c, i) for c in range(1, len(present)) for i in parties if i != present[c].argmax()]
@@ -273,7 +272,7 @@ def _elsewhere(sums: CrossProducts, factors: Sequence[Factor]) -> NDArray[np.int
 def _released(
     sums: CrossProducts, factors: Sequence[Factor], pairs: NDArray[np.intp], elsewhere: NDArray[np.intp]
 ) -> Balanced:
-    """Means m over the people of the pair of parties; those of one level are said again with each other party."""
+    """Means m over the people of each pair of parties; those of single levels again with each other party."""
     columns, present = _columns(factors)
     (left, right), (level, party) = pairs.T, elsewhere.T
     alone = (left == 0)[:, None]
@@ -301,9 +300,9 @@ def _tables_of(factors: Sequence[Factor], pairs: NDArray[np.intp], m: Array) -> 
 
 
 def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Array) -> Array:
-    """Weights (N,); `penalty` is lambda V. In eta of theta = L^-T eta, L L' = C + lambda V, it is round at w_0.
+    """Weights (N,); `penalty` is lambda V. With theta = L^-T eta, L L' = C + lambda V, the objective is round at w_0.
 
-    Where it is not round any more, C is that of the weights which have been reached.
+    When it is no longer round, C of the weights reached so far takes the place of C.
     """
     from scipy.linalg import solve_triangular  # noqa: PLC0415 - loads slowly
     from scipy.optimize import minimize  # noqa: PLC0415 - loads slowly
@@ -336,7 +335,7 @@ def _tilted(points: Points, base: Array, m: Array, penalty: Array, curvature: Ar
 
 
 def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
-    """Where the surprise is least: sum log(1 + e / lambda) + z^2 / (1 + e / lambda), beyond what the tree has fitted.
+    """The lambda of least surprise, sum log(1 + e / lambda) + z^2 / (1 + e / lambda), beyond what the tree has fitted.
 
     Of features R beside the tree's T, with G = C_RT C_TT^-1: r = (m - E_w0 phi)_R - G (m - E_w0 phi)_T has noise of
     covariance V_r = (1, -G) V (1, -G)' and what the tree lacks, of covariance (C_RR - G C_TR) / lambda. With e, Q the
@@ -368,5 +367,5 @@ def _ridge(C: Array, V: Array, gap: Array, tree: NDArray[np.intp]) -> float:
 
 
 def _regular(C: Array) -> Array:
-    """C with what single precision leaves open on its diagonal."""
+    """C, with the limit of single precision added to its diagonal."""
     return np.asarray(C + _FLOOR * np.diag(np.maximum(np.diag(C), _LEAST**2)))

@@ -1,1 +1,1 @@
-"""`commingle plan`: what a release will be worth, from public quantities."""
+"""`commingle plan`: what a release will be worth, from public figures."""

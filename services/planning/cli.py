@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.errors import OutputError
+from commingle.services.errors import writing
 from commingle.services.results import three_digits
 from commingle.shared.documents.presets import PRESETS, release_preset
 from commingle.shared.documents.schema import NumericAttribute
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 _EVERY = 2  # points of a curve that are printed
 _SHARE = re.compile(r"(.+?)\[(.+)\]\s*=\s*([0-9.eE+-]*[0-9])")
 _FAR = 2  # times
+_ANOTHER = "Choose another --out."
 _OVERRIDES = ("n", "epsilon", "delta", "k")
 
 
@@ -177,18 +177,10 @@ def _write(out: Path, made: Plan) -> None:
     except ImportError:
         raise MissingExtraError("matplotlib", extra="plot") from None
 
-    with _folder(out):
+    with writing(out, remedy=_ANOTHER):
+        out.mkdir(parents=True, exist_ok=True)
         (out / "plan.json").write_text(json.dumps(asdict(made), indent=2) + "\n")
         draw(out / "plan.png", made)
-
-
-@contextmanager
-def _folder(out: Path) -> Iterator[None]:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
 
 
 def _design(study: Study | None, options: dict[str, Any]) -> Terms:
@@ -268,7 +260,8 @@ def _compare_encodings(
     asked = study.model_copy(update={name: options[name] for name in _OVERRIDES if options[name] is not None})
     found = compared(asked, _public_table(options["table"], csv_format), where=str(options["table"]), target=target)
     if out is not None:
-        with _folder(out):
+        with writing(out, remedy=_ANOTHER):
+            out.mkdir(parents=True, exist_ok=True)
             (out / "study.json").write_text(found[0].study.model_dump_json(indent=2) + "\n")
     answer = [{"encoding": each.name, "forecast": asdict(each.forecast)} for each in found]
     emit(answer, text=lambda console: _show_encodings(asked, found, console, out))

@@ -1,4 +1,4 @@
-"""`plan.png`: expected R^2 over k, epsilon and n, with the mean's own line."""
+"""`plan.png`: expected R^2 over k, epsilon and n, with a line for the mean."""
 
 import textwrap
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What a public table like the private one says: the assumptions of a forecast, and which encoding of numbers suits.
+"""Assumptions of a forecast from a public table like the private one, and the best encoding of its numbers.
 
-Numbers stay as they are, get their squares beside them, or become intervals. Post-processing of public rows: nothing is
-read of the parties', and no budget is spent.
+Numbers stay as they are, get their squares beside them, or become intervals. This reads public rows alone, and so
+spends no budget.
 """
 
 from collections.abc import Callable
@@ -31,9 +31,9 @@ _INTERVALS = (4, 6)
 
 
 def assumed_of_table(table: Table, design: Terms, *, where: str, target: str | None = None) -> Assumptions:
-    """Number and second moments of the table's rows as the parties would encode and clip them.
+    """The number and second moments of the table's rows, as the parties would encode and clip them.
 
-    `where` is what an error calls the table.
+    `where` is the table's name in errors.
     """
     registered = [attribute for asked in design.attributes for attribute in as_registered(asked)]
     for attribute in registered:
@@ -47,8 +47,8 @@ def assumed_of_table(table: Table, design: Terms, *, where: str, target: str | N
 def second_moments(rows: Array, shares: tuple[PartyTerms, ...]) -> Array:
     """(p, p) A^T A / n of encoded rows (n, p - 1), the intercept first.
 
-    A column that does not vary there, such as that of a level which no row holds, varies by itself as if one row more
-    had been drawn from the schema: it is rare, not impossible.
+    A column that does not vary, such as that of a level which no row has, varies as if one more row had been drawn from
+    the schema: such a level is rare, not impossible.
     """
     n = len(rows)
     held = np.column_stack([np.ones(n), rows])
@@ -65,9 +65,9 @@ def second_moments(rows: Array, shares: tuple[PartyTerms, ...]) -> Array:
 
 
 def encode(table: Table, share: PartyTerms) -> Array:
-    """(n, d) rows of one party as they are forecast: what is missing lies at the midpoint.
+    """(n, d) rows of one party for a forecast, with missing values at the midpoint.
 
-    That is as its agent mixes them, but that maps which follow from sums are not applied (`assumed_maps`).
+    Its agent mixes rows like these, after maps that follow from sums, which are not applied here (`assumed_maps`).
     """
     encoded = np.hstack(
         [encode_conforming(a, *cells_for(a, table.columns), gaps=True).columns for a in share.attributes]
@@ -83,7 +83,7 @@ def encode(table: Table, share: PartyTerms) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A study with its numbers encoded so, and the forecast of a fit of the target on all others."""
+    """A study with an encoding of its numbers, and the forecast of a fit of the target on all others."""
 
     name: str
     study: Study
@@ -91,10 +91,10 @@ class Encoded:
 
 
 def encodings(study: Study, table: Table, *, target: str) -> dict[str, Study]:
-    """The study itself, with the square of each number beside it, and with each number in equal intervals, by name.
+    """By name: the study itself, with the square of each number beside it, and with each number in equal intervals.
 
-    The target stays as it is, and so does a number that has two values in the public table, or no value in some
-    interval. What would have too many columns is left out.
+    The target stays as it is, and so does a number with two values in the public table, or with none in some interval.
+    Leaves out studies with too many columns.
     """
     ways = {PLAIN: study, SQUARED: _with(study, target, partial(_and_square, table=table))}
     for count in _INTERVALS:

@@ -1,7 +1,7 @@
-"""What a simulation is about: rows, who holds which attributes of them, and what is to be predicted.
+"""The data of a simulation: rows, the members that hold their attributes, and the target.
 
-The built-in cohort are made-up patients of three clinics, with the public bounds clinics would agree on; nothing in it
-comes from a person. The length of a stay is linear in the other attributes with R^2 about 0.5.
+The built-in cohort has made-up patients of three clinics, with public bounds that clinics would agree on; nothing in it
+comes from a person. The length of a stay is linear in the other attributes, with R^2 about 0.5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,13 +57,13 @@ class StudyTable:
     """Rows that fit their attributes.
 
     Attributes:
-        table: the columns named by `attributes`, of those whom every party holds; as its attribute encodes it
+        table: the columns of `attributes`, of people whom every party holds, in values that the attributes encode
             (`services.tables`).
         parties: each attribute is at exactly one of them.
         target: a numeric or binary attribute.
-        notices: what was done to the table to get here, one sentence each.
-        id_rules: by which the subjects' ids were written, and are at the parties; None for exactly.
-        others: by party, its own columns of those whom it holds and not all do: only where subjects are keyed.
+        notices: how this table was made of the one given, a sentence each.
+        id_rules: the rules of ids, here and at the parties; None for ids as they are.
+        others: by party, its own columns of the people whom it holds and not all do; only for keyed data sets.
     """
 
     table: Table
@@ -78,7 +78,7 @@ class StudyTable:
         return tuple(attribute for party in self.parties for attribute in party.attributes)
 
     def missing_words(self, party: PartyShare, training: Table) -> list[str]:
-        """What becomes of the cells that a party's table lacks, in sentences."""
+        """Sentences on the cells that a party's table lacks."""
         counted = ((a, training.columns[a.name].null_count) for a in party.attributes)
         return [words for attribute, count in counted if (words := words_for_missing(attribute, count)) is not None]
 
@@ -88,12 +88,12 @@ class StudyTable:
 
 
 def training_size(n: int) -> int:
-    """How many of n rows parties are given."""
+    """How many of n rows the parties get."""
     return int(TRAINING_SHARE * n)
 
 
 def holdout(n: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers for training and, the remaining 20 %, for evaluation."""
+    """Row numbers for training and, 20 % of the rows, for evaluation."""
     shuffled = np.random.default_rng(seed).permutation(n)
     return shuffled[: training_size(n)], shuffled[training_size(n) :]
 

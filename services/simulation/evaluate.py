@@ -1,7 +1,4 @@
-"""Every estimator's fit of a release, judged on rows that no party was given.
-
-It is judged by its errors there, and by how far it is from the fit without any privacy.
-"""
+"""Fits of a release by every estimator, judged by their errors on held-out rows and by the fit without privacy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,16 +40,15 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """Ordinary least squares without privacy on the training rows, and everything fits are compared on.
+    """Least squares without privacy on the training rows, and the held-out rows on which fits are compared.
 
     Attributes:
-        target: what is predicted.
         terms: labels of the slopes.
         slopes: (p,) in original units, beside `intercept`.
-        unit: (p,) a slope times its unit is the standardised slope: sd(feature) / sd(target) in training.
+        unit: (p,) sd(feature) / sd(target) in training; a slope times its unit is the standardised slope.
         mean: of the target in training.
         test_x, test_y: (m, p) and (m,), the held-out rows in original units.
-        bounds: of the target, to which predictions are clipped as `Fit.predict` does.
+        bounds: of the target; they clip predictions, as in `Fit.predict`.
     """
 
     target: str
@@ -66,7 +62,7 @@ class Reference:
     bounds: tuple[float, float]
 
     def score(self, coefficients: Mapping[str, float]) -> Score:
-        """A fit's coefficients by term, in original units; a term that is not there counts as 0."""
+        """Score a fit by its coefficients in original units; a term without one counts as 0."""
         slopes = np.array([coefficients.get(term, 0.0) for term in self.terms])
         predictions = np.clip(coefficients.get(INTERCEPT, 0.0) + self.test_x @ slopes, *self.bounds)
         mse = float(np.mean((self.test_y - predictions) ** 2))
@@ -82,17 +78,17 @@ class Reference:
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """Coefficients of the non-private fit, by term."""
+        """Coefficients of the fit without privacy, by term."""
         return {INTERCEPT: self.intercept, **dict(zip(self.terms, self.slopes.tolist(), strict=True))}
 
     def standardised(self, coefficients: Mapping[str, float | None]) -> Numbers:
-        """Slopes (or their standard errors) in standard deviations, (p,); NaN for what is None or not there."""
+        """Slopes, or their standard errors, in standard deviations, (p,); NaN where there is none."""
         given = [coefficients.get(term) for term in self.terms]
         return np.array([np.nan if value is None else value for value in given]) * self.unit
 
 
 def reference(dataset: StudyTable, training: Table, held_out: Table) -> Reference:
-    """Least squares on clipped training rows; of several equally good fits the shortest in standardised slopes."""
+    """Least squares on clipped training rows; of equally good fits, the one with the shortest standardised slopes."""
     x, y = design(training, dataset.features), response(training, dataset, clip=True)
     centre, spread = x.mean(axis=0), x.std(axis=0)
     spread[spread == 0] = np.inf  # an attribute that does not vary in training gets the slope 0
@@ -115,7 +111,7 @@ def reference(dataset: StudyTable, training: Table, held_out: Table) -> Referenc
 
 
 def design(table: Table, attributes: tuple[Attribute, ...]) -> Numbers:
-    """Rows as a model in original units sees them, (n, p): clipped to their bounds, what is missing at midpoint."""
+    """Rows as a model in original units sees them, (n, p): clipped to their bounds, missing values at the midpoint."""
     return np.hstack([_terms(table, attribute) for attribute in attributes])
 
 
@@ -132,7 +128,7 @@ def _response(dataset: StudyTable) -> Attribute:
 
 
 def _terms(table: Table, attribute: Attribute) -> Numbers:
-    """What the encoding says of the rows, undone but for rounding, (n, width)."""
+    # the encoding of the rows, undone but for rounding, (n, width)
     exact = encode_conforming(attribute, table.columns[attribute.name]).exact
     offset, scale = zip(*((column.offset, column.scale) for column in attribute.columns), strict=True)
     terms: Numbers = np.array(offset) + np.array(scale) * exact
@@ -141,12 +137,12 @@ def _terms(table: Table, attribute: Attribute) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class ScoredFit:
-    """One fit and what it is worth.
+    """One fit with its score.
 
     Attributes:
         coefficients, standard_errors: by term, in original units; None where there is no error.
-        intervals: by term, two ends.
-        interval_for: what they are to hold: the fit on the private table, or the population's.
+        intervals: both ends by term.
+        interval_for: what intervals cover: the fit on the private table, or that of the population.
     """
 
     name: str
@@ -159,9 +155,9 @@ class ScoredFit:
 
 
 def fit_all(release: Release, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
-    """The fits of all estimators that this release allows; of the others, why it does not.
+    """The fits of all estimators that this release allows, and the reason why it does not allow the others.
 
-    Of keyed subjects intervals are for the population: the reference has everybody's rows, and no party has.
+    For keyed data sets intervals are for the population: the reference has everybody's rows, as no party has.
     """
     fits, unfit = list[ScoredFit](), dict[str, str]()
     interval_for: IntervalFor = "population" if release.spec.keyed else "table"

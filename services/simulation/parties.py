@@ -1,4 +1,4 @@
-"""Who holds which columns: a number of parties, or a file that names them; and one table out of what they hold."""
+"""The columns of each party, from a number of parties or a parties file, and one table of all of them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,20 +32,20 @@ class PartiesError(CommingleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for on the command line.
+    """What the command line asks for.
 
     Attributes:
-        table: one table for all parties; None where each has its own.
-        target: to be predicted.
+        table: one table for all parties; None if each has its own.
+        target: the column to predict.
         parties: how many, or a parties file.
-        features: names of those that take part; None for all.
+        features: columns that take part; None for all.
         schema: a schema file, whose attributes alone take part; None to draft one.
         subject_id: the column, or columns, that identify subjects.
-        id_rules: by which every party writes ids; None for exactly.
-        common_subjects: go on with the subjects that all parties hold, where agents would not.
-        listed: mechanisms whose subjects are, so that all must hold the same; none where tables may be of any people.
-        missing: what becomes of missing cells where no schema says so.
-        csv_format: of every CSV; None to look at each.
+        id_rules: the rules of ids at every party; None for ids as they are.
+        common_subjects: go on with the subjects that all parties hold, although agents would not.
+        listed: mechanisms with listed subjects, for which all parties must hold the same ones; empty if none has.
+        missing: how missing cells count, without a schema.
+        csv_format: of every CSV; None to find out for each.
     """
 
     table: Path | None
@@ -66,8 +66,8 @@ class PartyEntry(Settings):
 
     Attributes:
         name: lower-case letters, digits, `_`, `.` and `-`.
-        columns: what it holds; with a table of its own all of that table's columns where left out.
-        table: its own table, relative to the parties file; left out where all share --table.
+        columns: the columns that it holds; if left out, all columns of its own table.
+        table: its own table, relative to the parties file; left out if all share --table.
         subject_id: the column, or columns, of its own table that identify subjects.
         categorical: columns whose numbers are codes of levels.
     """
@@ -86,17 +86,17 @@ class PartiesFile(Settings):
 
 
 Holdings: TypeAlias = Mapping[str, tuple[str, ...]]
-"""By party, the columns that it holds."""
+"""The columns of each party."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """Everything the parties hold of the subjects they have in common, and apart from it what they hold of others.
+    """The parties' data on the subjects whom all hold, and apart from these on all others.
 
     Attributes:
-        holdings: who holds what; None where columns are yet to be divided.
-        others: by party, what it holds of those whom not all hold.
-        coded: columns that hold levels, be they numbers: declared so by their file or the parties file.
+        holdings: the columns of each party; None if nobody has divided them yet.
+        others: by party, its rows of subjects whom not all hold.
+        coded: columns of levels, even of numbers, as their file or the parties file declares.
     """
 
     source: Source
@@ -106,13 +106,13 @@ class Loaded:
     others: Mapping[str, Table] = field(default_factory=dict)
 
     def values(self, name: str) -> Cells:
-        """A column of everybody who is held."""
+        """A column of all subjects."""
         more = [table.columns[name] for table in self.others.values() if name in table.columns]
         return pa.concat_arrays([self.source.table.columns[name], *more])
 
 
 def read_parties(path: Path) -> PartiesFile:
-    """A parties file, its tables' paths made absolute."""
+    """A parties file; paths of its tables become absolute."""
     file = load_settings(PartiesFile, path)
     names = [entry.name for entry in file.parties]
     if len(set(names)) < len(names):
@@ -138,7 +138,7 @@ def _resolve(entry: PartyEntry, folder: Path) -> PartyEntry:
 
 
 def split_evenly(features: Sequence[str], target: str, parties: int) -> Holdings:
-    """Features in order, as evenly as possible; the target goes to the last party."""
+    """Divide the features in order, as evenly as possible; the target goes to the last party."""
     if parties > len(features) + 1:
         raise PartiesError(
             f"{parties} members cannot share {len(features)} features and a target",
@@ -219,7 +219,7 @@ def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
 
 
 def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[np.str_]:
-    """The subjects that all hold; where they are listed, as agents would find them: no others, unless left out."""
+    """The subjects that all hold. Raises TableError: there is none, or there are others, subjects being listed."""
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
     rule = None
     if max(source.table.n for source in sources.values()) > len(common) and not wanted.id_rules:

@@ -1,4 +1,4 @@
-"""`coefficients.png`: every release's slopes with their intervals beside the fit without privacy."""
+"""`coefficients.png`: slopes of every release with their intervals, beside the fit without privacy."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -29,18 +29,14 @@ _MIN_INCHES, _LETTERS_PER_INCH, _LABEL_LENGTH = 8.4, 9, 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """One release.
-
-    Attributes:
-        slopes: (p, 3) by fit: standardised slopes and the ends of their intervals, NaN where there are none.
-    """
+    """One release; `slopes` (p, 3) has, by fit, standardised slopes and both ends of their intervals, or NaN."""
 
     title: str
     slopes: Mapping[str, Numbers]
 
     @classmethod
     def of(cls, spec: ReleaseSpec, fits: Sequence[ScoredFit], judge: Reference) -> Self:
-        """The fits of a release that are drawn, under its parameters."""
+        """The fits of a release to draw, below its parameters."""
         sketch = f", k = {spec.k:,}" if spec.k is not None else ""
         beats = [f for f in fits if f.name != "constant" and f.score.test_mse < judge.constant.test_mse]
         said = "" if beats else "\nno fit beats predicting the mean"
@@ -62,10 +58,9 @@ def draw(path: Path, *, title: str, terms: Sequence[str], ols: Numbers, panels: 
 
 
 def figure_of(*, title: str, terms: Sequence[str], ols: Numbers, panels: Sequence[Panel]) -> Figure:
-    """A panel per release, a row per term, and the same axis in all.
+    """A panel for each release, a row for each term, and the same axis in all.
 
-    The axis is chosen by the fit without privacy, so that noise looks as large as it is; what lies beyond is an arrow
-    at the edge.
+    The fit without privacy sets the axis, so that noise looks as large as it is; arrows show what lies beyond.
     """
     rows = ceil(len(panels) / _IN_A_ROW)
     columns = ceil(len(panels) / rows)

@@ -1,4 +1,4 @@
-"""From options and files to the dataset that is simulated on, and to the terms of its releases."""
+"""From options and files to the dataset of a simulation and the terms of its releases."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,9 +42,9 @@ _BOUNDS_FROM_TABLE = (
 
 
 def prepare(wanted: Wanted) -> StudyTable:
-    """Read, divide and check.
+    """Read, divide and check the data.
 
-    Raises TableError, PartiesError, SettingsError, SpecError: naming what is wrong with which file or column.
+    Raises TableError, PartiesError, SettingsError, SpecError: naming the file or column, and what is wrong with it.
     """
     file = read_parties(wanted.parties) if isinstance(wanted.parties, Path) else None
     loaded = load(wanted, file)
@@ -146,7 +146,7 @@ def _complete(table: Table, attributes: dict[str, Attribute], target: str) -> tu
 
 
 def dataset_from(options: dict[str, Any], *, listed: tuple[str, ...], seed: int) -> StudyTable:
-    """The built-in cohort, or the table that is named; `listed` are mechanisms whose subjects are.
+    """The built-in cohort, or the table that options name; `listed` are mechanisms with listed subjects.
 
     Raises UsageError, TableError, SpecError.
     """

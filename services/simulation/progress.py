@@ -1,4 +1,4 @@
-"""How far the simulation is, for a person or for a log; and how long each stage took."""
+"""Progress of a simulation for a person or for a log, and the seconds of each stage."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from commingle.shared.runtime.middleware import configure_logging
 
 
 class Stages:
-    """Stages, one at a time; a subclass says them.
+    """Stages, one at a time; a subclass shows them.
 
     Attributes:
-        expected: how many there will be, where that is known.
-        seconds: how long each stage took so far, by name.
-        notices: what a reader of the report should know.
+        expected: how many there will be, if known.
+        seconds: by name, how long each stage took so far.
+        notices: sentences for the report.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[None]:
-        """Time what happens inside; a name that comes again adds up."""
+        """Time what happens inside; seconds of the same name add up."""
         started = time.monotonic()
         self._begun += 1
         self._begin(name, f"{self._begun} of {self.expected}: {text}" if self.expected else text)
@@ -42,14 +42,14 @@ class Stages:
             self._end(name, seconds)
 
     def step(self, text: str, done: int, total: int) -> None:
-        """Something happened within the stage."""
+        """Show progress within the stage."""
 
     def notice(self, text: str) -> None:
-        """Something a reader of the report should know."""
+        """Add a sentence to the report."""
         self.notices.append(text)
 
     def show(self, name: str, text: Callable[[Console], None]) -> None:
-        """A first result, of the release of that name."""
+        """Show the first result, of the release of that name."""
 
     def _begin(self, name: str, text: str) -> None: ...
 
@@ -86,7 +86,7 @@ class Bars(Stages):
 
 
 class Sentences(Stages):
-    """A line for each stage and step with the seconds since the beginning, for people who read a file or a pipe."""
+    """A line for each stage and step, with the seconds since the start, for a file or a pipe that people read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Lines(Stages):
 
 @contextmanager
 def open_stages(*, as_json: bool) -> Iterator[Stages]:
-    """Bars on a terminal; otherwise sentences, or events where a program asked for JSON."""
+    """Bars on a terminal; otherwise events if a program asked for JSON, and else sentences."""
     console = PlainConsole(stderr=True)
     if not console.is_terminal:
         yield Lines() if as_json else Sentences()

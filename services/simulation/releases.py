@@ -1,4 +1,4 @@
-"""The releases a simulation asks for, checked with the code that coordinator and parties will use."""
+"""The releases that a simulation asks for, checked by the code of coordinator and agents."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Releases:
-    """What distinguishes one release from another: options of the command line.
+    """The terms of releases, from options of the command line.
 
     Attributes:
-        subjects: as in a study, which decides what is left open here.
-        overlap: where subjects are keyed, the share of its people that each party is given.
+        subjects: as in a study; None lets the study decide.
+        overlap: for keyed data sets, the share of its people that each party gets.
         preset: a paper's terms, which replace these.
     """
 
@@ -53,7 +53,7 @@ class Releases:
 
     @property
     def listed(self) -> tuple[MechanismName, ...]:
-        """The mechanisms whose releases have listed subjects, so that all parties must hold the same ones."""
+        """Mechanisms with listed subjects, for which all parties must hold the same ones."""
         if self.subjects is not None:
             return self.mechanisms if self.subjects == "listed" else ()
         return tuple(name for name in self.mechanisms if not keyed_by_default(name, self.projection))
@@ -65,7 +65,7 @@ class Planned:
 
     Attributes:
         folder: where its files go.
-        spec: what the coordinator will make of the study, but for keys, seed and time.
+        spec: the spec that the coordinator will make of the study, but for keys, seed and time.
     """
 
     folder: str
@@ -75,7 +75,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What every party must allow for all releases together to be possible; their subjects are of one kind."""
+    """What every party must allow for all releases together, which have one kind of subjects."""
 
     epsilon_cap: float
     delta_cap: float

@@ -1,4 +1,4 @@
-"""`report.json`, and the same as a person reads it on a terminal."""
+"""The report of a simulation: `report.json`, and the same for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ from commingle.shared.runtime.console import figures
 Subjects: TypeAlias = frozenset[str]
 _NO_FIT: dict[str, Any] = {"name": "-", "test_r2": None}
 PICTURE = "coefficients.png"
-_MOST_COUNTS = 15  # on a terminal; the report has all
+_MOST_COUNTS = 15  # on a terminal; report.json has all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Made:
     Attributes:
         release: fetched and verified.
         seconds: until all had approved, until all blocks were in, until it was published.
-        unfit: why the other estimators have no fit.
+        unfit: by name, why other estimators have no fit.
     """
 
     planned: Planned
@@ -48,10 +48,10 @@ def release_report(
 ) -> dict[str, Any]:
     """One entry of `releases`, in the unit of its subjects; `wide` are attributes with bounds that a few rows set.
 
-    `given` are the subjects of each party, beside which stands what a release of keyed ones says of their numbers.
+    `given` are the subjects of each party: the true numbers, beside those that a keyed release tells.
 
-    `rho_subject` and `epsilon_subject` are what everybody learns of a person, the sums over all parties; with
-    `_outsiders` what those learn who are no member.
+    `rho_subject` and `epsilon_subject` are the loss of a person to everybody, the sum over all parties; those with
+    `_outsiders` are the loss to people outside the consortium.
     """
     release, spec, privacy = made.release, made.release.spec, made.release.privacy
     scores = {fit.name: fit.score for fit in made.fits if fit.name != "constant"}
@@ -85,7 +85,7 @@ def release_report(
 
 
 def subject_counts(prepared: PreparedMoments, given: Mapping[str, Subjects]) -> list[dict[str, Any]]:
-    """What a release says of how many a party holds or two share, and how many it is; nothing of listed subjects."""
+    """How many people a party holds or two share, by a keyed release and in truth; empty for listed subjects."""
     counts = () if prepared.pairs is None else counts_of(prepared.pairs)
     return [{**asdict(c), "truth": len(frozenset.intersection(*(given[name] for name in c.parties)))} for c in counts]
 
@@ -100,7 +100,7 @@ def full_report(
     warnings: list[str],
     suggestions: list[str],
 ) -> dict[str, Any]:
-    """The whole report. `n` counts the training rows, `k` is that of the first release that has one."""
+    """The whole report. `n` counts the training rows; `k` is the first release's that has one."""
     ols, constant = reference.score(reference.coefficients), reference.constant
     return {
         "n": training.n,
@@ -131,9 +131,9 @@ def full_report(
 
 
 def verdict(what: str, scores: Mapping[str, Score], mean_mse: float, *, wide: Sequence[str] = ()) -> str:
-    """A plain sentence: which fits (scores by estimator) beat predicting the mean, and which do not.
+    """A sentence on the fits, by their scores: which beat predicting the mean, and which do not.
 
-    Where attributes have bounds that a few rows set, `wide`, more people are not what is lacking.
+    If attributes are `wide`, with bounds that a few rows set, the bounds and not the number of people are to blame.
     """
     losing = [name for name, score in scores.items() if score.test_mse >= mean_mse]
     winning = [name for name in scores if name not in losing]
@@ -154,7 +154,7 @@ def _estimator(fit: ScoredFit) -> dict[str, Any]:
 
 
 def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
-    """One table per release, the constant predictor and the non-private fit beside it, and what to make of it."""
+    """Print a table for each release, with the mean and the fit without privacy beside its fits, and a verdict."""
     several = len(report["releases"]) > 1
     names = ", ".join(party["name"] for party in report["parties"])
     held_out = report["reference"]["n_test"]
@@ -194,7 +194,7 @@ def show(report: dict[str, Any], console: Console, *, out: Path) -> None:
 
 
 def show_first(release: dict[str, Any], truth: dict[str, float], console: Console, *, out: Path) -> None:
-    """What is known once one release is fitted: its best fit beside that without privacy, and where the picture is."""
+    """Print the first release's best fit beside the fit without privacy, and where the picture is."""
     console.print(Text(_title(release), style="bold cyan"))
     console.print(Text(f"→ {release['verdict']}", style="bold"))
     _show_intervals([release], truth, console)
@@ -260,7 +260,7 @@ def _slopes(fit: dict[str, Any], held: dict[str, bool], truth: dict[str, float])
 
 
 def _overview(report: dict[str, Any]) -> Table:
-    """A line for each release, by its best fit on the held-out people; which fit that is nobody knows beforehand."""
+    # by the best fit on the held-out people; nobody knows beforehand which fit that is
     table = figures("mechanism", "ε per member", "ε per person", "test R²")
     table.add_column("best fit")
     table.add_column("beats mean")
@@ -274,7 +274,7 @@ def _overview(report: dict[str, Any]) -> Table:
 
 
 def _models(release: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its fits without the mean's; none where parties share too few people, as far as noise tells."""
+    # none if parties share too few people, as far as noise tells
     return [fit for fit in release["estimators"] if fit["name"] != "constant"]
 
 

@@ -22,7 +22,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from commingle.services.client.release import Release
-from commingle.services.errors import OutputError, RoundError
+from commingle.services.errors import RoundError, writing
 from commingle.services.planning.public_table import assumed_of_table
 from commingle.services.simulation.dataset import StudyTable, holdout
 from commingle.services.simulation.evaluate import Reference, fit_all, reference
@@ -63,9 +63,9 @@ _SAID = {
 def write_party_files(
     dataset: StudyTable, training: Table, folder: Path, *, seed: int, overlap: float = 1.0
 ) -> dict[str, tuple[Dataset, NDArray[np.str_]]]:
-    """Give each party a file with its own columns of the training rows and of others whom it holds; with its subjects.
+    """Write each party's file: its columns of the training rows and of others whom it holds. Also give its subjects.
 
-    With an overlap below 1 it is given that share of these rows, drawn by itself.
+    With an overlap below 1 each party gets that share of these rows, drawn for itself.
     """
     given, ids = {}, _id_columns(dataset)
     for number, party in enumerate(dataset.parties):
@@ -101,7 +101,7 @@ def _id_columns(dataset: StudyTable) -> tuple[str, ...]:
 
 
 def say_clipped(consortium: Consortium, stages: Stages) -> None:
-    """How many values each party has clipped to the public bounds."""
+    """Say how many values each party has clipped to the public bounds."""
     for party, registered in consortium.registered.items():
         clipped = {name: count for name, count in registered["clipped"].items() if count}
         if clipped:
@@ -141,7 +141,7 @@ class _Open:
 def publish(
     planned: Sequence[Planned], studies: Sequence[Path], consortium: Consortium, stages: Stages
 ) -> list[tuple[Planned, Release, dict[str, float]]]:
-    """Propose studies, wait until all are published, fetch and verify them; with the seconds that `Made` has."""
+    """Propose studies, wait until all are published, fetch and verify them; give the seconds of `Made` too."""
     commands = [consortium.coordinator.proposing(study) for study in studies]
     [proposed] = consortium.backend.run({"propose": commands}).values()
     opened = {str(a["id"]): _Open(p, a["forecast"], []) for a, p in zip(proposed, planned, strict=True)}
@@ -171,7 +171,7 @@ def _follow(coordinator: CoordinatorClient, opened: dict[str, _Open], consortium
 
 
 def _refuse_silence(opened: Collection[_Open], seconds: float, consortium: Consortium) -> None:
-    """Agents decide within moments, but may take long over a large block, and over one release at a time."""
+    # agents decide within moments, but a large block may take long, and they make one at a time
     undecided = set.intersection(*(release.awaited("approval") for release in opened))
     awaited = undecided or set().union(*(release.awaited("block") for release in opened))
     if seconds > (_DECISION_SECONDS if undecided else _SILENCE_SECONDS):
@@ -200,7 +200,7 @@ def _durations(events: list[tuple[ReleaseEvent, float]]) -> dict[str, float]:
 
 _STAGES_BEFORE, _STAGES_OF_EACH = 5, 3
 _MOST = (1, 99)  # per cent of the rows lie between
-_WIDE = 2.5  # times as far apart as the most are: of a normal column with a million rows, extremes are 2.1 times
+_WIDE = 2.5  # times the distance of these; extremes of a million normal rows are 2.1 times as far apart
 
 
 def simulate(
@@ -213,7 +213,7 @@ def simulate(
     stages: Stages,
     overlap: float = 1.0,
 ) -> dict[str, Any]:
-    """Run everything and write `out`; the report. Every party is given that share of its people."""
+    """Run everything, write `out`, and return the report. Every party gets the share `overlap` of its people."""
     for notice in dataset.notices:
         stages.notice(notice)
     batches = [batch for batch in (planned[:1], planned[1:]) if batch]
@@ -297,12 +297,10 @@ def _write_studies(planned: tuple[Planned, ...], dataset: StudyTable, out: Path)
 
 @contextmanager
 def _work_folder(out: Path, *, keep: bool) -> Iterator[Path]:
-    """Where keys, databases and logs are; gone afterwards, unless something failed or they are to be kept."""
-    try:
+    # it has keys, databases and logs, and goes unless something fails or `keep` is given
+    with writing(out, remedy="Choose another --out."):
         out.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="work-", dir=out))
-    except OSError as error:
-        raise OutputError(f"cannot write to {out} ({error.strerror})", remedy="Choose another --out.") from None
     try:
         yield work
     except CommingleError as error:
@@ -316,7 +314,7 @@ def _work_folder(out: Path, *, keep: bool) -> Iterator[Path]:
 
 
 def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -> list[str]:
-    """What to try where no release beat the mean: by the forecast for these very rows."""
+    """What to try if no release beats the mean, by the forecast for these very rows."""
     wide = wide_attributes(dataset, table)
     said = []
     if wide:
@@ -350,7 +348,7 @@ def suggestions(dataset: StudyTable, table: Table, planned: Sequence[Planned]) -
 
 
 def wide_attributes(dataset: StudyTable, table: Table) -> tuple[str, ...]:
-    """Numeric attributes with bounds so far out that nearly all values lie close together; the target first.
+    """Numeric attributes with bounds far beyond nearly all values; the target first.
 
     Noise is as large as the bounds, so bounds that a few rows set decide what a release is worth.
     """

@@ -1,7 +1,7 @@
-"""A question that three owners of data are asked, as the demo in a browser and the README's picture tell it.
+"""The question of the demo and of the README's picture, which three owners of data are asked.
 
-The people are made up. Smoking, age and sugar go with readmission and with death by logits that are written here. What
-one release answers stands beside what all rows in one place say: as tables, and as a picture (`Answers`).
+The people are made up: smoking, age and sugar go with readmission and death by the logits here. `Answers` sets the
+answers of one release beside those of all rows in one place, as tables and as a picture.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ STUDY: Mapping[str, Any] = {
 }
 FORMULA = "readmitted ~ smoker + age + hba1c + emergency"
 SUBJECTS = 10_000
-_HELD = 0.9  # of all people, by each owner, drawn by itself
+_HELD = 0.9  # share of all people at each owner, drawn for itself
 _MONTHS = 60
 _AGE = CutNumber(name="age", lower=20, upper=90, unit="years", cuts=(40, 60, 75))
 _SUGAR = CutNumber(name="hba1c", lower=4, upper=12, unit="%", cuts=(5.7, 6.5))
@@ -47,7 +47,7 @@ ASKED: Mapping[str, tuple[Attribute, ...]] = {
     "laboratory": (_SUGAR.as_levels,),
     "hospital": (_EMERGENCY, _READMITTED, Crossed(name="outcome", cross=(_FOLLOWED.as_levels, _DIED)).as_levels),
 }
-"""By owner, what the study asks."""
+"""The attributes that the study asks of each owner."""
 
 
 def _number(asked: CutNumber) -> NumericAttribute:
@@ -59,11 +59,11 @@ SCHEMAS: Mapping[str, tuple[Attribute, ...]] = {
     "laboratory": (_number(_SUGAR),),
     "hospital": (_EMERGENCY, _READMITTED, _number(_FOLLOWED), _DIED),
 }
-"""By owner, what it registers."""
+"""The attributes that each owner registers."""
 
 
 def everybody(*, seed: int, subjects: int = SUBJECTS) -> dict[str, NDArray[Any]]:
-    """All columns of all made-up people, who exist nowhere at one place."""
+    """All columns of all made-up people; no owner has all of them."""
     draw = np.random.default_rng(seed)
     age = draw.uniform(20, 90, subjects)
     smoker = draw.choice(3, subjects, p=(0.5, 0.28, 0.22))
@@ -89,7 +89,7 @@ def everybody(*, seed: int, subjects: int = SUBJECTS) -> dict[str, NDArray[Any]]
 
 
 def tables(people: Mapping[str, NDArray[Any]], *, seed: int) -> dict[str, dict[str, NDArray[Any]]]:
-    """What each owner holds: its columns of the people whom it has, in an order of its own."""
+    """Each owner's columns of its own people, in an order of its own."""
     draw, count = np.random.default_rng(seed), len(people["subject"])
     found = {}
     for owner, attributes in SCHEMAS.items():
@@ -103,7 +103,7 @@ def parties() -> list[dict[str, Any]]:
 
 
 def kaplan_meier(months: NDArray[np.float64], died: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """When somebody died, and the share alive after that, of rows in one place."""
+    """The times of deaths, and the share alive after each, of rows in one place."""
     times = np.unique(months[died])
     at_risk = np.array([(months >= t).sum() for t in times])
     return times, np.cumprod(1 - np.array([(died & (months == t)).sum() for t in times]) / at_risk)
@@ -126,10 +126,10 @@ GROUP, ABOUT = "smoker", ("age", "sex", "hba1c", "emergency", "readmitted")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """Figures of a release for L lines and G groups, and what all rows say.
+    """Figures of a release for L lines and G groups, and those of all rows.
 
     Attributes:
-        form: of a figure, as `format` takes it.
+        form: the form of a figure for `format`.
         values, truth: (L, G).
         intervals: (L, G, 2), of 95 %.
     """
@@ -148,7 +148,7 @@ class Beside:
         return np.asarray((low <= self.truth) & (self.truth <= high))
 
     def show(self, console: Console) -> None:
-        """A line for each, yellow where an interval does not hold what all rows say; one group has its intervals."""
+        """Print a line for each, yellow if the interval misses the figure of all rows; show intervals for one group."""
         holding = f"{self.held.sum()} of {self.held.size} 95 % intervals hold what all rows say"
         console.print(Text(f"\n{self.title}: {holding}", style="bold cyan"))
         intervals = ("interval",) if len(self.groups) == 1 else ()
@@ -179,14 +179,14 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """Who is in the data, what goes with readmission, and who is alive, each by smoking."""
+    """The people, the odds of readmission and the survivors, by smoking."""
 
     first: Beside
     ratios: Beside
     alive: Beside
     curves: Survival
     deaths: Mapping[str, tuple[Array, Array]]
-    """Of all rows, by group: when somebody died, and the share alive after that."""
+    """The times of deaths and the share alive after each, of all rows, by group."""
 
     @classmethod
     def of(cls, release: Release, people: People) -> "Answers":
@@ -213,7 +213,7 @@ class Answers:
             each.show(console)
 
     def draw(self, path: Path, **options: Any) -> None:  # noqa: ANN401 - of a file
-        """Write the picture; of who is in the data each attribute's last level. Raises ImportError: no matplotlib."""
+        """Write the picture, with the last level of each attribute. Raises ImportError: there is no matplotlib."""
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
 
         figure = Figure(figsize=(12.0, 3.9), layout="constrained", facecolor="white")

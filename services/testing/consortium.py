@@ -1,6 +1,6 @@
 """A coordinator and an agent for each party on this machine, enrolled, pinned, with their data registered.
 
-Everything is set up by the commands that people type, and served by what `serve` commands serve.
+The commands that people type set everything up, and the code of `serve` commands serves it.
 """
 
 import json
@@ -38,7 +38,7 @@ _POLICY: Mapping[str, Any] = {
     "auto_approve": [{"proposer": "*", "mechanisms": _MECHANISMS, "max_rho": 1e6}],
     "max_epsilon": 100,
 }
-"""Every proposal is approved that a consortium for tests may make; other limits are those of the default policy."""
+"""Approves every proposal that a consortium for tests may make; other limits are the default policy's."""
 _SCOPES = ("read", "decide", "register", "propose")
 _POLL_SECONDS = 0.1
 _RELEASE_SECONDS = 300.0
@@ -46,33 +46,32 @@ Stage = Callable[[str, str], AbstractContextManager[object]]
 
 
 class Consortium:
-    """A coordinator and agents on this machine. Use it with `with`; all of it is gone afterwards.
+    """A coordinator and agents on this machine. Use it in a `with` statement, which removes all of it at the end.
 
     Args:
         tables: by party: a CSV or Parquet file, a data frame, columns by name, or a `Dataset`.
-        keyed: whether each party holds subjects of its own and who they are is protected; else all hold the same.
+        keyed: whether each party holds people of its own and who they are is protected; else all hold the same.
         processes: whether each agent and the coordinator is a process; else they are threads of this one.
         subject_id: the column that identifies subjects.
-        schemas: by party, attributes or their JSON; drafted from the tables without them, which is for tests only.
-        epsilon_cap: what each party may lose.
-        delta_cap: likewise.
+        schemas: by party, attributes or their JSON. Without them they are drafted from the tables, for tests only.
+        epsilon_cap: the most epsilon that each party may lose.
+        delta_cap: the most delta that each party may lose.
         policy: of every agent, as `policy.json`; without it they approve proved bounds up to epsilon 100.
         settings: options of `commingle coordinator init`.
         folder: where homes and logs go, and stay; a temporary folder without it.
-        links: whether agents reach the coordinator by links, on which faults can be injected.
-        network: whether agents serve their API on the network too, and not on the sockets of their homes alone.
-        stage: is entered around each stage of the start, with its name and what is done.
+        links: whether agents reach the coordinator by links, which can inject faults.
+        network: whether agents also serve their API on the network, and not only on the sockets of their homes.
+        stage: a context around each stage of the start; it gets the name and a description.
 
     Attributes:
         coordinator: the coordinator.
         agents: the agents, by party.
         folder: where homes and logs are.
-        keyed: whether each party holds subjects of its own.
-        registered: by party, what its agent said of its data when they were registered.
-        backend: what runs commands and servers.
+        keyed: whether each party holds people of its own.
+        registered: by party, the answer of its agent when the data were registered.
+        backend: runs commands and servers.
 
-    Raises:
-        ProcessError: something does not start or refuses what it is told.
+    Raises ProcessError: something does not start, or refuses a command.
     """
 
     coordinator: Coordinator
@@ -127,7 +126,7 @@ class Consortium:
         """A study of all columns of all parties.
 
         Args:
-            target: the attribute to be predicted, which only says what the release is forecast for.
+            target: the attribute to predict; only forecasts use it.
             epsilon: of each party.
             terms: other fields of a study.
         """
@@ -146,7 +145,7 @@ class Consortium:
         return Study.model_validate({**usual, "target": target, "epsilon": epsilon, **terms}, strict=False)
 
     def propose(self, study: Study | Path) -> str:
-        """Propose a release, as the coordinator's operator. Its id. Raises ProcessError: the coordinator refuses it."""
+        """Propose a release as the coordinator's operator; return its id. Raises ProcessError: it is refused."""
         if isinstance(study, Study):
             path = self.folder / f"study-{time.monotonic_ns()}.json"
             path.write_text(study.model_dump_json())
@@ -155,12 +154,12 @@ class Consortium:
         return str(self.command(*self.coordinator.proposing(path))["id"])
 
     def state(self, release: str) -> State:
-        """Where a release stands. Raises RemoteError: the coordinator does not answer, or knows no such release."""
+        """The state of a release. Raises RemoteError: the coordinator does not answer, or knows no such release."""
         with connect(self.coordinator.url) as http:
             return CoordinatorClient(http).release(release).state
 
     def wait(self, release: str, *, seconds: float = _RELEASE_SECONDS) -> State:
-        """How a release ends. Raises RoundError where it has not in so many seconds, ProcessError where one has."""
+        """Wait for the last state of a release. Raises RoundError: it takes longer; ProcessError: a process ends."""
         until = time.monotonic() + seconds
         while not (state := self.state(release)).final:
             self.backend.check()
@@ -177,8 +176,8 @@ class Consortium:
 
         Raises:
             ProcessError: the coordinator refuses it, or a process ends meanwhile.
-            RoundError: it ends otherwise, or not in so many seconds.
-            VerificationError: what the coordinator serves does not hold.
+            RoundError: the release is not published, or takes longer.
+            VerificationError: the release does not hold.
         """
         proposed = self.propose(study)
         if (state := self.wait(proposed, seconds=seconds)) is not State.PUBLISHED:
@@ -191,7 +190,7 @@ class Consortium:
         return ReleaseClient(self.coordinator.url, trusted_coordinator=self.coordinator.key)
 
     def learner(self) -> Callable[[], str]:
-        """Start a learner of this coordinator; what is returned waits until it listens, and says where.
+        """Start a learner of this coordinator. Call the result to wait until it listens, and to get its address.
 
         Raises ConsortiumError without processes.
         """
@@ -200,11 +199,11 @@ class Consortium:
         return partial(self._processes_of("learner").address, started)
 
     def serving(self, name: str, command: Command) -> Running:
-        """Start a command that goes on until the end. Raises ConsortiumError without processes."""
+        """Start a command that runs until the end of the consortium. Raises ConsortiumError without processes."""
         return self._processes_of(name).start(name, command)
 
     def command(self, *words: str | Path) -> Any:  # noqa: ANN401 - JSON
-        """Run a `commingle` command; what it prints as JSON. Raises ProcessError where it fails."""
+        """Run a `commingle` command and return the JSON that it prints. Raises ProcessError: it fails."""
         [[answer]] = self.backend.run({" ".join(map(str, words[:2])): [words]}).values()
         return answer
 
@@ -287,7 +286,7 @@ class Consortium:
         )
 
     def _enrol(self, invites: Mapping[str, str], prints: Mapping[str, str]) -> None:
-        """Enrol, and pin each other's keys: this program is the other channel over which members compare them."""
+        # this program is the other channel over which members compare their keys
         jobs: dict[str, list[Command]] = {}
         for name, agent in self.agents.items():
             home = ("--home", agent.home)

@@ -1,6 +1,6 @@
-"""A consortium in this process: commands run here, servers are threads with sockets of their own.
+"""A consortium in this process: commands run here, and servers are threads with sockets of their own.
 
-The one module that puts agents and a coordinator together; what it puts together is what their `serve` commands do.
+This module alone puts agents and a coordinator together, as their `serve` commands do.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _RENDERING = (structlog.processors.add_log_level, structlog.processors.JSONRende
 
 @dataclass(slots=True)
 class SkewedClock:
-    """The true time and what this clock is ahead of it."""
+    """A clock that is ahead of the true time."""
 
     ahead: timedelta = timedelta(0)
 
@@ -46,7 +46,7 @@ class SkewedClock:
 
 @dataclass(slots=True)
 class ServerThread:
-    """A server of this process, which can be stopped and started again, always on the same port."""
+    """A server of this process, which you can stop and start again, always on the same port."""
 
     name: str
     open: Callable[[SkewedClock], AbstractContextManager[None]]
@@ -65,10 +65,10 @@ class ServerThread:
         self._stack = stack
 
     def await_listening(self) -> None:
-        """It listens once it has begun."""
+        """Return at once: it listens as soon as it has begun."""
 
     def kill(self) -> None:
-        """Let what it has begun come to an end, which is all that a thread allows."""
+        """Stop it after its open requests, as a thread cannot be killed."""
         if self._stack is not None:
             self._stack.close()
             self._stack = None
@@ -79,11 +79,7 @@ class ServerThread:
 
 @dataclass(slots=True)
 class InProcess:
-    """Runs commands and servers here. Use as a context; leaving it stops the servers.
-
-    Attributes:
-        logs: where the file is that all of them log to.
-    """
+    """Runs commands and servers in this process; leaving the context stops the servers. All log to a file in `logs`."""
 
     logs: Path
     _servers: list[ServerThread] = field(default_factory=list)
@@ -105,7 +101,7 @@ class InProcess:
             self._log.close()
 
     def check(self) -> None:
-        """Threads do not end by themselves."""
+        """Do nothing: threads do not end by themselves."""
 
     def last_words(self, _: Collection[str]) -> str:
         return last_lines(self._file)

@@ -1,7 +1,7 @@
-"""The way between one agent and the coordinator, on which a test loses, delays, repeats and changes messages.
+"""A link between one agent and the coordinator, which loses, delays, repeats and changes messages for a test.
 
-An agent under test is enrolled at the address of its link as if the link were a reverse proxy: neither it nor the
-coordinator knows of the link. Request signatures cover no host, so that they hold behind it.
+The agent is enrolled at the address of its link, as if the link were a reverse proxy: neither agent nor coordinator
+knows of it. Request signatures cover no host, so they hold behind it.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ import httpx
 from commingle.shared.runtime.server import Served, listen
 
 Fault = Literal["drop", "lose answer", "delay", "duplicate", "garble", "garble answer"]
-"""What happens to a message.
+"""A fault of a message.
 
-`drop`: it never arrives. `lose answer`: it arrives, and its answer does not. `delay`: it arrives later. `duplicate`: it
-arrives twice. `garble`: it arrives with one bit changed. `garble answer`: its answer does.
+`drop`: it never arrives. `lose answer`: it arrives, but its answer does not. `delay`: it arrives later. `duplicate`: it
+arrives twice. `garble`: it arrives with one bit changed. `garble answer`: its answer arrives with one bit changed.
 """
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"trailer"})
 _Scope = MutableMapping[str, Any]
@@ -36,9 +36,9 @@ class Injected:
     """A fault that waits for messages.
 
     Attributes:
-        fault: what happens to them.
-        method: only messages of this method are struck; None for any.
-        path: only messages whose path contains this are struck.
+        fault: the fault of these messages.
+        method: strikes messages of this method only; None for any.
+        path: strikes messages only whose path contains this.
         times: how many more messages it strikes.
         seconds: how long `delay` takes.
         struck: how many messages it has struck.
@@ -54,12 +54,12 @@ class Injected:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a connection is like.
+    """The quality of a connection.
 
     Attributes:
-        seconds: how long a message and its answer are on their way, besides their bytes.
-        bytes_per_second: in each direction, of each connection.
-        lost: the share of messages whose connection breaks, of answers too.
+        seconds: latency of a message and its answer together, besides the time for their bytes.
+        bytes_per_second: in each direction of each connection.
+        lost: the share of messages, and of answers, whose connection breaks.
     """
 
     seconds: float = 0.0
@@ -73,7 +73,7 @@ class Link:
 
     Attributes:
         target: the coordinator's address.
-        requests: methods and paths of all that was sent, the oldest first.
+        requests: method and path of every message, the oldest first.
     """
 
     target: str
@@ -104,14 +104,14 @@ class Link:
         """Strike the next messages of this agent.
 
         Args:
-            fault: what happens to them.
-            method: only to those of this method.
-            path: only to those whose path contains this, such as `/blocks/`.
-            times: to so many.
+            fault: the fault of these messages.
+            method: strikes messages of this method only.
+            path: strikes messages only whose path contains this, such as `/blocks/`.
+            times: how many messages it strikes.
             seconds: how long `delay` takes.
 
         Returns:
-            The fault; its `struck` counts the messages that it has struck so far.
+            The fault, whose `struck` counts the messages that it has struck so far.
         """
         injected = Injected(fault, method, path, times, seconds)
         with self._lock:
@@ -119,12 +119,12 @@ class Link:
         return injected
 
     def slow(self, *, seconds: float = 0.2, bytes_per_second: float = 125_000, lost: float = 0.01) -> None:
-        """Carry all messages as a slow line does, from now on: at first 200 ms, 1 Mbit/s, and one of a hundred lost.
+        """Carry all further messages as a slow line does; by default 200 ms, 1 Mbit/s, and one of a hundred lost.
 
         Args:
-            seconds: how long a message and its answer are on their way, besides their bytes.
-            bytes_per_second: in each direction, of each connection.
-            lost: the share of messages whose connection breaks, of answers too.
+            seconds: latency of a message and its answer together, besides the time for their bytes.
+            bytes_per_second: in each direction of each connection.
+            lost: the share of messages, and of answers, whose connection breaks.
         """
         self._line = Line(seconds, bytes_per_second, lost)
 
@@ -182,7 +182,7 @@ class Link:
         return None
 
     async def _pass(self, request: Callable[[bytes], httpx.Request], body: bytes, send: _Send) -> None:
-        """What `cut` cancels: all of one message's way. Without an answer the agent's connection breaks."""
+        # `cut` cancels this; without an answer the agent's connection breaks
         answered = False
         try:
             struck, line = self._strike(request(b"")), self._line
@@ -249,7 +249,7 @@ async def _gone(receive: _Receive) -> None:
 
 
 async def _cut(send: _Send) -> None:
-    """An answer that ends before it has begun: what a connection is that breaks."""
+    # an answer that ends before it has begun breaks the connection
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
 
 

@@ -1,4 +1,4 @@
-"""A consortium's coordinator and agents: what an agent is given, and how each of them is started, and fails."""
+"""A consortium's coordinator and agents: an agent's data, how each of them starts, and how it fails."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Dataset:
         rows: a CSV or Parquet file.
         attributes: of its columns.
         subject_id: the columns that identify subjects.
-        id_rules: how ids are written; none for exactly.
+        id_rules: the rules of ids; empty for ids as they are.
     """
 
     rows: Path
@@ -53,11 +53,11 @@ def dataset_of(
     subject_id: str,
     schema: Sequence[Attribute | Mapping[str, Any]] | None,
 ) -> Dataset:
-    """A table as a file of that folder, unless it is one already, with the schema given or one drafted from it.
+    """A table as a file, which goes into that folder if it is not one yet, with the schema given or drafted from it.
 
-    It is a file, or whatever `pyarrow.table` takes: a data frame, columns by name.
+    The table is a file, or what `pyarrow.table` takes, such as a data frame or columns by name.
 
-    Raises TableError, ConsortiumError: there is no such column, or a column that needs a schema.
+    Raises TableError, ConsortiumError: the subject column does not exist, or a column needs a schema.
     """
     if isinstance(table, Dataset):
         return table
@@ -89,7 +89,7 @@ def _drafted(rows: Path, subject_id: str) -> tuple[Attribute, ...]:
 
 
 def self_signed(folder: Path) -> ServerTls:
-    """A certificate of this machine, which signs itself, and its key, as files of that folder."""
+    """A self-signed certificate of this machine and its key, as files of that folder."""
     # loads slowly, and a simulation serves no network
     from cryptography import x509  # noqa: PLC0415
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
@@ -119,7 +119,7 @@ class Node:
     Attributes:
         home: its directory.
         url: where it listens on the network.
-        server: the process or the threads that serve it.
+        server: the process or the thread that serves it.
     """
 
     home: Path
@@ -136,39 +136,31 @@ class Node:
         return self._process.pid
 
     def start(self, *, fault: str = "") -> None:
-        """Start it where it is down, and return when it listens.
+        """Start it if it is down, and return when it listens.
 
         Args:
-            fault: the name of a fault point (docs/faults.md) at which it kills itself, `NAME` or `NAME:NTH`.
+            fault: the fault point (docs/faults.md) at which it kills itself, `NAME` or `NAME:NTH`.
 
         Raises:
             ProcessError: it does not start.
-            ConsortiumError: a fault point, without processes.
+            ConsortiumError: a fault point is given, and it is no process.
         """
         self.server.begin(fault=fault)
         self.server.await_listening()
 
     def kill(self) -> None:
-        """Kill it like `kill -9`; a thread is stopped."""
+        """Kill it like `kill -9`, or stop a thread."""
         self.server.kill()
 
     def restart(self, *, fault: str = "") -> None:
-        """Kill it and start it again, and return when it listens.
-
-        Args:
-            fault: as for `start`.
-
-        Raises:
-            ProcessError: it does not start.
-            ConsortiumError: a fault point, without processes.
-        """
+        """Kill it and start it again; otherwise as `start`."""
         self.kill()
         self.start(fault=fault)
 
     def await_death(self) -> None:
         """Return when it has killed itself at its fault point.
 
-        Raises ProcessError: it has not, or has ended otherwise; ConsortiumError: without processes.
+        Raises ProcessError: it has not, or has ended otherwise; ConsortiumError without processes.
         """
         self._process.await_death()
 
@@ -177,7 +169,7 @@ class Node:
         self._process.signal(number)
 
     def fill_disk(self, *, full: bool = True) -> None:
-        """Let no file of it grow, or lift that limit. Raises ConsortiumError without processes."""
+        """Let no file of it grow, or lift this limit. Raises ConsortiumError without processes."""
         self._process.fill_disk(full=full)
 
     def set_clock(self, *, ahead: timedelta) -> None:
@@ -193,16 +185,12 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Coordinator(Node):
-    """The coordinator.
-
-    Attributes:
-        key: fingerprint, which releases are to be verified under.
-    """
+    """The coordinator; `key` is the fingerprint that signs its releases."""
 
     key: str
 
     def proposing(self, study: Path) -> Command:
-        """The `commingle` command that proposes a study there, as its operator."""
+        """The `commingle` command that proposes a study as its operator."""
         return ("coordinator", "propose", study, "--home", self.home, "--coordinator", self.url)
 
 
@@ -211,11 +199,11 @@ class Agent(Node):
     """A party's agent.
 
     Attributes:
-        name: the party's.
+        name: the party's name.
         dataset: the party's table, with its schema.
         token: for its API on the network, with every scope.
         ca_file: the certificate to trust there.
-        link: its way to the coordinator, where faults are injected.
+        link: its way to the coordinator, which injects faults.
     """
 
     name: str
@@ -226,7 +214,7 @@ class Agent(Node):
 
     @property
     def link(self) -> Link:
-        """Its way to the coordinator. Raises ConsortiumError where it has none of its own."""
+        """Its way to the coordinator. Raises ConsortiumError: it has no link."""
         if self._link is None:
             raise ConsortiumError("the consortium was started without links", remedy="Start it with links=True.")
         return self._link

@@ -1,4 +1,4 @@
-"""Loaded once in the process that a consortium's children are forked from (`processes`), for the sake of its imports.
+"""Imports for the process that a consortium's children are forked from (`processes`).
 
 Nothing runs here but imports: no thread, no key, no number from an entropy pool that forks would share.
 """
@@ -23,7 +23,7 @@ COMMANDS = (
     ("party", "serve"),
     ("learner", "serve"),
 )
-"""What a consortium runs."""
+"""The commands that a consortium runs."""
 
 
 LATER = (
@@ -39,7 +39,7 @@ LATER = (
     "uvicorn.loops.asyncio",
     "uvicorn.protocols.http.h11_impl",
 )
-"""What more than one of them loads while it works."""
+"""Modules that more than one command loads while it works."""
 
 leave_out_unused()
 for path in COMMANDS:
@@ -48,4 +48,4 @@ for path in COMMANDS:
         found = found.get_command(click.Context(found), name) if isinstance(found, click.Group) else None
 for name in LATER:
     import_module(name)
-gc.freeze()  # or a collection in a child would touch, and so copy, all that it shares with the others
+gc.freeze()  # or a collection in a child would touch, and so copy, all memory that it shares

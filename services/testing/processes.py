@@ -1,8 +1,7 @@
 """Starting `commingle` commands as processes of their own, and always stopping them.
 
-Loading takes such a process far longer than its work here, so one process loads everything once and every child is
-forked from it (`preloaded`). Every child is tied to this process: it is stopped when this process is done with it, and
-kills itself when this process is killed outright.
+Loading takes such a process far longer than its work, so one process loads everything once and forks every child
+(`preloaded`). This process stops each child when it is done with it. A child kills itself if this process is killed.
 """
 
 import json
@@ -45,7 +44,7 @@ _PRELOADED = "commingle.services.testing.preloaded"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A child, with the files its output goes to."""
+    """A child, with the files of its output."""
 
     name: str
     process: ForkServerProcess
@@ -53,7 +52,7 @@ class Running:
     log: Path
 
     def require_alive(self) -> None:
-        """Raise ProcessError, with its last words, if it has ended."""
+        """Raise ProcessError, with the end of its log, if it has ended."""
         code = self.process.exitcode
         if code is not None:
             raise ProcessError(f"{self.name} ended with code {code}{self.last_words()}", remedy=_LOG_REMEDY)
@@ -75,7 +74,7 @@ def only_processes(what: str) -> ConsortiumError:
 
 @dataclass(slots=True)
 class ServerProcess:
-    """A `serve` command as a process, which can be killed and started again, always on the same port."""
+    """A `serve` command as a process, which you can kill and start again, always on the same port."""
 
     name: str
     command: Command
@@ -92,7 +91,7 @@ class ServerProcess:
         return self._started.process.pid or 0
 
     def begin(self, *, fault: str = "") -> None:
-        """Start it without waiting; it kills itself at the fault point of this name (`shared.runtime.faults`)."""
+        """Start it without waiting. It kills itself at the fault point, if given (`shared.runtime.faults`)."""
         self._running = self._processes.start(self.name, self.command, fault=fault)
 
     def await_listening(self) -> None:
@@ -104,7 +103,7 @@ class ServerProcess:
             self._processes.forget(self._running)
 
     def await_death(self) -> None:
-        """Return when it has killed itself at its fault point. Raises ProcessError where it ends otherwise."""
+        """Return when it has killed itself at its fault point. Raises ProcessError: it ends otherwise."""
         process = self._started.process
         process.join(_COMMAND_SECONDS)
         if process.exitcode != -signal.SIGKILL:
@@ -116,7 +115,7 @@ class ServerProcess:
         os.kill(self.pid, number)
 
     def fill_disk(self, *, full: bool) -> None:
-        """Let no file of it grow, logs included, or lift that limit. Linux only."""
+        """Let no file of it grow, logs included, or lift this limit. Linux only."""
         limits = (0 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, limits)
 
@@ -134,7 +133,7 @@ class ServerProcess:
 
 
 def reserved_port() -> socket.socket:
-    """Bound and never listening: the kernel gives its port to no other program, and a server may listen on it."""
+    """A socket that is bound and never listens: the kernel keeps its port for a server of ours."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))
@@ -143,11 +142,7 @@ def reserved_port() -> socket.socket:
 
 @dataclass(slots=True)
 class Processes:
-    """All children of a program. Use as a context; leaving it stops them.
-
-    Attributes:
-        logs: where their output goes.
-    """
+    """All children of a program, with their output in `logs`; leaving the context stops them."""
 
     logs: Path
     _running: list[Running] = field(default_factory=list)
@@ -171,17 +166,16 @@ class Processes:
         return "".join(f"\n  {r.name}:{r.last_words()}" for r in self._running if r.name in names)
 
     def run(self, jobs: Mapping[str, Sequence[Command]]) -> dict[str, list[Any]]:
-        """Run jobs, as many at a time as there are processors; what their commands printed, as JSON.
+        """Run jobs, as many at a time as there are processors, and return the JSON that their commands print.
 
-        Args:
-            jobs: by name, the commands that one worker runs one after the other.
+        A worker runs the commands of one job one after the other.
         """
         deadline = time.monotonic() + _COMMAND_SECONDS
         waiting, busy, results = list(jobs.items()), dict[Connection, str](), dict[str, list[Any]]()
         while waiting or busy:
             while waiting and (idle := self._idle_worker(busy)) is not None:
                 busy[idle], commands = waiting.pop(0)
-                with suppress(BrokenPipeError):  # it has ended, which waiting for its answer reports
+                with suppress(BrokenPipeError):  # it has ended: waiting for its answer reports that
                     idle.send([[*map(str, command), "--json"] for command in commands])
             ready = wait(list(busy), max(0.0, deadline - time.monotonic()))
             if not ready:
@@ -191,12 +185,12 @@ class Processes:
                 name = busy.pop(worker)
                 try:
                     results[name] = [json.loads(answer) for answer in worker.recv()]
-                except (EOFError, ConnectionResetError):  # the latter where it left what it was sent
+                except (EOFError, ConnectionResetError):  # the latter if it has not read its commands
                     raise self._failed(worker, f"{name} failed") from None
         return {name: results[name] for name in jobs}
 
     def address(self, server: Running) -> str:
-        """Where a started server listens, once it does: a URL, or the path of a socket."""
+        """Wait until a server listens, and return its URL or the path of its socket."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             server.require_alive()
@@ -223,7 +217,7 @@ class Processes:
         return ServerProcess(name, ("party", "serve", "--home", home, *network), self)
 
     def forget(self, running: Running) -> None:
-        """A child that ends because it is to."""
+        """Wait for a child that is meant to end."""
         running.process.join()
         if running in self._running:
             self._running.remove(running)
@@ -248,7 +242,7 @@ class Processes:
         stem = f"{self._begun:03}-{name}"
         out, log = self.logs / f"{stem}.out", self.logs / f"{stem}.log"
         for path in (out, log):
-            path.touch()  # its parent reads them before it has opened them
+            path.touch()  # this process may read them before the child opens them
         # no daemon: a learner starts workers of its own; `_stop` and each child's watch on this process end them
         process = multiprocessing.get_context("forkserver").Process(
             target=_become, args=(work, environment() | {VARIABLE: fault}, out, log), name=name, daemon=False
@@ -271,7 +265,7 @@ class Processes:
 
 
 def start_loading() -> None:
-    """Start the process that children are forked from, unless it runs: it loads what they need meanwhile."""
+    """Start the process that forks children, unless it runs; it loads what they need in the background."""
     told = environment()
     before = {name: os.environ.get(name) for name in told}
     os.environ.update(told)
@@ -287,7 +281,7 @@ def start_loading() -> None:
 
 
 def environment() -> dict[str, str]:
-    """What every child is told, whatever this process was."""
+    """Environment variables of every child, whatever this process has."""
     return {
         **threads(os.environ),
         "NO_PROXY": "127.0.0.1,localhost",
@@ -297,7 +291,7 @@ def environment() -> dict[str, str]:
 
 
 def _become(work: list[str] | Connection, environment: Mapping[str, str], out: Path, log: Path) -> None:
-    """In a child: be one server, or run commands as they come in and send back what each printed."""
+    # in a child: be one server, or run commands as they come in and send back what each prints
     if (parent := multiprocessing.parent_process()) is not None:
         Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     os.setsid()  # Ctrl-C reaches the parent only, which stops children in order
@@ -317,7 +311,7 @@ def _become(work: list[str] | Connection, environment: Mapping[str, str], out: P
 
 
 def printed(main: Callable[[list[str]], None], command: list[str]) -> str:
-    """What a command prints. One that fails ends this process."""
+    """The output of a command. One that fails ends this process."""
     with redirect_stdout(StringIO()) as out:
         try:
             main(command)
@@ -353,7 +347,7 @@ def stop_on_signals() -> Iterator[None]:
 
 @contextmanager
 def _ignore_signals() -> Iterator[None]:
-    """Stopping takes seconds; an impatient second Ctrl-C must not leave children behind."""
+    # stopping takes seconds, and a second Ctrl-C must not leave children behind
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:

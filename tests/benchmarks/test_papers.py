@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from benchmarks import central, classification
+from benchmarks import central
 from benchmarks.kalaja2020 import (
     FIGURES,
     REFERENCE,
@@ -20,9 +20,8 @@ from benchmarks.kalaja2020 import (
 )
 from benchmarks.public_moment import condition, over_rows, privacy_of, synthetic, synthetic_conditions
 from benchmarks.tables import DATA
-from benchmarks.wang2018 import summary, table3_row
+from benchmarks.wang2018 import D, efficiency, least_epsilon, simulated, summary, table3_row
 from benchmarks.wang2018_methods import DEFAULTS, FIXED, PRIVATE, Table, load, made_up, mapped_errors, names
-from benchmarks.wang2018_rates import D, efficiency, least_epsilon, simulated
 from benchmarks.wu2022 import (
     EXPONENTS,
     as_proposed,
@@ -86,18 +85,6 @@ def test_real_table_is_released_and_fitted_by_every_method() -> None:
     assert [cell["epsilon"] for cell in report["cells"]] == [0.1, 0.3, 1.0]
     found = report["cells"][-1]["methods"]
     assert found["OLS"]["mean"] < 1e-6 < found["constant"]["mean"] < found["BGM-OLS"]["mean"]
-
-
-def test_classes_are_scored_by_every_fit_and_nearly_as_on_the_rows_where_people_are_many() -> None:
-    x = np.random.default_rng(5).uniform(0, 1, (20_000, 4))
-    label = x @ [0.5, 0.3, 0.1, 0.1] + np.random.default_rng(6).normal(0, 0.1, len(x))
-    cells = classification.of_table(np.column_stack([x, np.clip(label, 0, 1)]), "insurance_numeric", splits=1)
-    auc = {cell["epsilon"]: {way: values["mean"] for way, values in cell["auc"].items()} for cell in cells}
-    for form in ("numbers", "levels"):
-        assert auc[3][f"{form}: moments, linear"] == pytest.approx(auc[3][f"{form}: not private, linear"], abs=0.01)
-    assert auc[3]["levels: moments, logistic"] == pytest.approx(auc[3]["levels: not private, logistic"], abs=0.01)
-    assert 0.5 < auc[0.3]["numbers: rmgm, linear"] < auc[0.3]["numbers: moments, linear"] - 0.1
-    assert "levels: rmgm, logistic" not in auc[3]  # refused: a release of rows has no tables
 
 
 def test_least_epsilon_of_wang_falls_with_rows_and_is_that_of_figure_1_at_a_full_rank() -> None:

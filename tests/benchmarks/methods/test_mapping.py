@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.methods.mapping import Scales
+from benchmarks.methods import Scales
 from commingle.party_agent.private.regression.problem import Floats
 from commingle.party_agent.private.regression.sums import solve
 from commingle.shared.documents.regression import RowMapping

@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 from scipy import stats
 
-from benchmarks.methods.published import (
+from benchmarks.methods import (
     AS_PUBLISHED,
     IN_PARTS,
+    TIGHT,
+    TRIANGLE,
     cross_sensitivity,
     gram_sensitivity,
     noisy_cross,
+    noisy_cross_moment,
     noisy_gram,
+    noisy_second_moment,
     published_constants,
     published_multiplier,
     published_root,
 )
-from benchmarks.methods.second_moment import TIGHT, TRIANGLE, noisy_cross_moment, noisy_second_moment
 from commingle.party_agent.private.regression.floating import coefficient_bound, ops_ridge, proved_root, ridge_fit
 from commingle.party_agent.private.regression.measuring import (
     GAUSSIAN,

@@ -6,7 +6,7 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
-from benchmarks.methods.second_moment import (
+from benchmarks.methods import (
     TIGHT,
     TRIANGLE,
     clipped,

@@ -12,7 +12,7 @@ from statsmodels.duration.survfunc import SurvfuncRight, survdiff
 from commingle.services.analysis import Survival, survival
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
-from commingle.services.learner.picture import HEIGHT, curves
+from commingle.services.learner.computing import HEIGHT, curves
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.estimation.errors import ConfidenceError, NoTablesError

@@ -23,7 +23,7 @@ import pytest
 import commingle
 from commingle import Release, ReleaseClient
 from commingle.__main__ import main
-from commingle.services.learner.picture import HEIGHT, WIDTH, bars, figure
+from commingle.services.learner.computing import HEIGHT, WIDTH, bars, figure
 from commingle.services.plotting import Intervals
 from commingle.services.results import ResultColumn
 from tests.services.learner.test_app import ID, TARGET

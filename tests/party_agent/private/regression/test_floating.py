@@ -19,7 +19,7 @@ from opendp.metrics import l2_distance
 from opendp.mod import enable_features
 from scipy import stats
 
-from benchmarks.methods.published import published_constants
+from benchmarks.methods import published_constants
 from commingle.party_agent.private.regression.floating import (
     AdaopsConstants,
     adaops,
