@@ -31,9 +31,9 @@ from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.encoding import bounded_rows, encode_attribute
-from commingle.shared.estimation.errors import NoOverlapError
+from commingle.shared.errors import NoOverlapError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.entries import block_noise, first_place, places
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks

@@ -41,8 +41,8 @@ from commingle.shared.documents.statements import (
     approval_set_digest,
 )
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms.moments.exchange.documents import transcript as transcript_of
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import transcript as transcript_of
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.release.plan import plan_block

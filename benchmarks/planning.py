@@ -26,8 +26,7 @@ from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.encoding import encode_rows
-from commingle.shared.errors import PlanningError
-from commingle.shared.estimation.errors import SingularError
+from commingle.shared.errors import PlanningError, SingularError
 from commingle.shared.forecast.forecast import forecast, with_best_k
 from commingle.shared.forecast.task import Assumptions, task_of
 from commingle.shared.mechanisms.prediction import RegressionTask

@@ -27,12 +27,12 @@ from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import SCALE, quantise
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.two_stages import column_sums
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, closed
 from commingle.shared.release.matrix import assemble, prepared_moments, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks

@@ -26,8 +26,8 @@ from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup, changes, emit, reads, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
-from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import ServeCommand, Tracing, resolve, traces_option, trusted_proxies_option
+from commingle.shared.runtime.telemetry import configure_logging
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _FEWEST = 2

@@ -47,6 +47,6 @@ def examples(*lines: str) -> str:
 )
 def coordinator() -> None:
     """Run and operate a coordinator."""
-    from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415 - help needs none
+    from commingle.shared.runtime.telemetry import configure_logging  # noqa: PLC0415 - help needs none
 
     configure_logging(service="coordinator", level="critical")  # commands say their faults; services tell more

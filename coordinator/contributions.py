@@ -25,20 +25,20 @@ from commingle.coordinator.coordinator import (
 from commingle.coordinator.errors import NotSentError, StateError
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.shared.documents.dsse import Envelope, Verified
-from commingle.shared.documents.errors import BlockError, ExchangeError
 from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals, open_statement
-from commingle.shared.mechanisms.moments.exchange.documents import (
+from commingle.shared.errors import BlockError, ExchangeError
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.messages import (
     ColumnsStatement,
+    Exchange,
     ReplyStatement,
     open_columns,
     open_reply_statement,
     require_one_set,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Exchange
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import check_block, largest_body
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State, StoreBlock, Tick

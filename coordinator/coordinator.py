@@ -14,9 +14,9 @@ from commingle.coordinator.errors import OtherBytesError, QuotaError, StateError
 from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.coordinator.store.store import Store, Transaction
 from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, VerifyingKey
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import SpecError
 from commingle.shared.release.audit import CoordinatorAudit, member_log
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import ReleaseSizes

@@ -17,7 +17,6 @@ from commingle.coordinator.errors import InviteError, LedgerHeadError, NameTaken
 from commingle.coordinator.store.members import Invite
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, VerifyingKey
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import INVITE_PREFIX
 from commingle.shared.documents.linkage import LinkageKeyMessage, open_identity, open_linkage_key
 from commingle.shared.documents.model import decode, text_digest
@@ -31,6 +30,7 @@ from commingle.shared.documents.statements import (
     open_head,
     open_rotation,
 )
+from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
 from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey
 

@@ -18,7 +18,6 @@ from commingle.coordinator.errors import TooManyProposalsError
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified, VerifyingKey
-from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
 from commingle.shared.documents.statements import (
     REJECTED_BECAUSE,
@@ -28,7 +27,8 @@ from commingle.shared.documents.statements import (
     Rejection,
     open_statement,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
+from commingle.shared.errors import DocumentError, SpecError
+from commingle.shared.mechanisms.moments.exchange.messages import require_evidence
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import ReleaseSizes, release_sizes
 from commingle.shared.release.rounds import UNSTATED, Alignment, Approve, Reject

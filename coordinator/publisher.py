@@ -22,18 +22,17 @@ from commingle.coordinator.errors import LostBlobError
 from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import Verified
-from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, SignedDocument, open_statement
-from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.errors import CommingleError, ProtocolError, VerificationError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import assemble, check_block, encode_matrix, second_moments
 from commingle.shared.release.plan import privacy_statement, published_columns
 from commingle.shared.release.rounds import Abort, LoseBlocks, Publish, Refused, Round, Tick, advance, complete
 from commingle.shared.release.verification import verify_release
-from commingle.shared.runtime import faults, tracing
+from commingle.shared.runtime import faults, telemetry
 
 INTERVAL_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 300.0
@@ -62,7 +61,7 @@ def publish(coordinator: Coordinator, release: str) -> None:
     if not complete(found.round):
         return
     try:
-        with tracing.span("assemble", release):
+        with telemetry.span("assemble", release):
             publication = _make_publication(coordinator, found)
     except ProtocolError as error:
         _abort(coordinator, release, f"the coordinator's check before publishing failed: {error}")
@@ -164,7 +163,7 @@ def _abort(coordinator: Coordinator, release: str, reason: str) -> None:
 
 def _trace_end(coordinator: Coordinator, found: ReleaseRow, after: Round) -> None:
     began = found.listed.created
-    tracing.ended(found.listed.id, state=after.state, proposed=began, now=coordinator.clock())
+    telemetry.ended(found.listed.id, state=after.state, proposed=began, now=coordinator.clock())
 
 
 def _read_block(

@@ -20,7 +20,7 @@ from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.study import Study
 from commingle.shared.forecast.forecast import forecast_of, outlook_of, with_sketch
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import build_spec, read_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.attachments import attach_option, with_attachments

@@ -39,10 +39,10 @@ from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, e
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
-from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.sso import Place, console_options, require_sso
+from commingle.shared.runtime.telemetry import configure_logging
 from commingle.shared.runtime.tls import ca_option, http_option
 from commingle.shared.text import counted, quoted
 from commingle.shared.wire import ReleaseSummary

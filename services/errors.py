@@ -1,14 +1,13 @@
 """Errors about published releases.
 
-`shared.documents.errors.VerificationError` says that a release's signatures or digests do not hold, and
+`shared.errors.VerificationError` says that a release's signatures or digests do not hold, and
 `shared.runtime.errors.RemoteError` that a coordinator does not answer.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from commingle.shared.errors import CommingleError
-from commingle.shared.estimation.errors import EstimationError, RequestError
+from commingle.shared.errors import CommingleError, EstimationError, RequestError
 
 FOR_EVERYONE = 0o644
 """Mode of files that anybody may read."""

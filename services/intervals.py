@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from commingle.shared.estimation.errors import ConfidenceError
+from commingle.shared.errors import ConfidenceError
 
 Array = NDArray[np.float64]
 NEGATIVE = "A count below zero is noise around few people or none."

@@ -42,18 +42,12 @@ from commingle.shared.values import Cells, not_numbers, numbers_in, places_in, p
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """How many cells are not as their attribute has them: for whom the rows belong to, and nobody else.
+    """How many cells do not fit their attribute: only the owner of the rows may see these counts."""
 
-    Attributes:
-        clipped: finite values outside the public bounds.
-        missing: empty cells.
-        not_finite: NaN and infinities.
-        unreadable: text in a number, levels that the schema does not have, cells that are neither number nor text.
-    """
-
-    clipped: int = 0
-    missing: int = 0
-    not_finite: int = 0
+    clipped: int = 0  # finite values outside the public bounds
+    missing: int = 0  # empty cells
+    not_finite: int = 0  # NaN and infinities
+    # text in a number, levels that the schema does not have, cells that are neither number nor text
     unreadable: int = 0
 
     def __add__(self, other: Self) -> Self:
@@ -61,7 +55,7 @@ class CellCounts:
 
     @property
     def without_value(self) -> int:
-        """Infinities are among them, though encoded they are a bound."""
+        """Includes infinities, though they are encoded as a bound."""
         return self.missing + self.not_finite + self.unreadable
 
 
@@ -78,21 +72,14 @@ def hundredths_filled(places: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EncodedAttribute:
-    """One attribute of m rows.
+    """One attribute of m rows."""
 
-    Attributes:
-        exact: m x width values in [-1, 1], before they are rounded.
-        gaps: (m,) which cells have no value: missing, unreadable or NaN.
-        counts: functions of the cells.
-    """
-
-    exact: NDArray[np.float64] = field(repr=False)
-    gaps: NDArray[np.bool_] = field(repr=False)
-    counts: CellCounts = CellCounts()
+    exact: NDArray[np.float64] = field(repr=False)  # m x width values in [-1, 1], before they are rounded
+    gaps: NDArray[np.bool_] = field(repr=False)  # (m,) which cells have no value: missing, unreadable or NaN
+    counts: CellCounts = CellCounts()  # functions of the cells
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """M x width integers."""
         return quantise(self.exact)
 
     @property
@@ -102,12 +89,12 @@ class EncodedAttribute:
 
 
 def encode_attribute(attribute: Attribute, *cells: Cells) -> EncodedAttribute:
-    """Encode one column of some rows, or those of both parts of a crossed attribute.
+    """Encode one column of some rows, or the columns of both parts of a crossed attribute.
 
-    Total: every cell has its place within the bounds, by itself. What is missing, unreadable or NaN becomes the
-    midpoint 0 of a numeric or binary attribute and the reference level of a categorical one, with a 1 beside it where
-    the schema marks such cells; infinities are clipped. Levels that are intervals of a number, or pairs, are what
-    `as_released` makes of what is registered. Whether an agent goes on may not depend on its cells
+    Total: every cell by itself gets a place within the bounds. A missing, unreadable or NaN cell becomes the midpoint 0
+    of a numeric or binary attribute and the reference level of a categorical one, with a 1 beside it if the schema
+    marks such cells; infinities are clipped. `as_released` makes levels that are intervals or pairs from what is
+    registered. Whether an agent goes on may not depend on its cells
     (docs/threat-model.md#no-decision-depends-on-cells), so nothing is refused here: see `encode_conforming`.
     """
     if (registered := as_registered(attribute)) != (attribute,):
@@ -131,13 +118,8 @@ def encode_attribute(attribute: Attribute, *cells: Cells) -> EncodedAttribute:
 def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -> EncodedAttribute:
     """As `encode_attribute`, for owners, who may be told what their cells are like and should correct them.
 
-    Args:
-        attribute: its `missing` says whether empty cells are accepted.
-        cells: of the column, or of both parts'.
-        gaps: accept empty cells whatever the schema says: for PUBLIC rows.
-
-    Raises:
-        DataError: missing values that are not accepted, text in a number, an unknown level, NaN or infinity.
+    The attribute's `missing` says whether empty cells are accepted; with `gaps`, for PUBLIC rows, they always are.
+    Raises DataError: missing values that are not accepted, text in a number, an unknown level, NaN or infinity.
     """
     if (registered := as_registered(attribute)) != (attribute,):
         for part, own in zip(registered, cells, strict=True):
@@ -150,7 +132,7 @@ def encode_conforming(attribute: Attribute, *cells: Cells, gaps: bool = False) -
 
 
 def refusal_of(attribute: Attribute, counts: CellCounts, *, gaps: bool = False) -> DataError | None:
-    """What `encode_conforming` raises of a registered attribute with such cells."""
+    """The error that `encode_conforming` raises for a registered attribute with such cells."""
     name = attribute.name
     if counts.missing and not gaps and attribute.missing == "error":
         return DataError(
@@ -187,7 +169,7 @@ def narrowed(known: NumericAttribute, asked: NumericAttribute, encoded: NDArray[
 
 
 def as_released(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Integers (m x width) of one attribute as a release has it, from those as it is registered; each row by itself.
+    """Integers (m x width) of one attribute in a release, from those of its registered form; each row by itself.
 
     Privacy: a row's level follows from its own integers and public terms alone (docs/proofs/sensitivity.md 1.5, 1.7).
     """
@@ -203,7 +185,7 @@ def as_released(asked: Attribute, encoded: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def _product_of(asked: NumericAttribute, encoded: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(m x 1 or 2) the rounded product of T_k(q) / S, k being how often a factor stands, and whether any is marked."""
+    """(m x 1 or 2) the rounded product of T_k(q) / S, k how often a factor stands, and whether any is marked."""
     product, gaps, start = np.full(len(encoded), SCALE), np.zeros(len(encoded), np.bool_), 0
     for factor, degree in Counter(asked.product).items():
         product = _nearest(product * chebyshev(encoded[:, start], degree), SCALE)
@@ -227,9 +209,9 @@ def _nearest(numerator: NDArray[np.int64], denominator: int) -> NDArray[np.int64
 
 
 def within(subsets: Sequence[Subset], encoded: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Which rows are in every subset, from integers (m x d) of the attribute of each as it is registered.
+    """Which rows are in every subset, from integers (m x d) of the registered form of each attribute.
 
-    Privacy: whether a row is follows from its own integers and public terms alone.
+    Privacy: the answer for a row follows from its own integers and public terms alone.
     """
     found = np.ones(len(encoded[0]), np.bool_)
     for subset, columns in zip(subsets, encoded, strict=True):
@@ -239,11 +221,11 @@ def within(subsets: Sequence[Subset], encoded: Sequence[NDArray[np.int64]]) -> N
 
 
 def _levels_of(asked: Levelled, encoded: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The level of each row, and which are marked, from integers (m x d) as what it is made of is registered.
+    """The level of each row, and which are marked, from integers (m x d) of the registered form.
 
-    A value v is in the interval of as many cuts as have q(v) >= q(cut), so a cut is known to a step of the bounds. The
-    pair of levels i and j is i L + j. Without a mark, what is missing is in the interval of the midpoint, or has the
-    first level.
+    A value v is in the interval whose number is the count of cuts with q(v) >= q(cut), so a cut is known to a step of
+    the bounds. The pair of levels i and j is i L + j. Without a mark, a missing cell is in the interval of the
+    midpoint, or has the first level.
     """
     if isinstance(asked, CategoricalAttribute) and asked.cross is not None:
         one, other = asked.cross
@@ -260,7 +242,7 @@ def _levels_of(asked: Levelled, encoded: NDArray[np.int64]) -> tuple[NDArray[np.
 
 
 def cells_for(attribute: Attribute, columns: Mapping[str, Cells]) -> list[Cells]:
-    """The columns of a table that `encode_attribute` takes of this attribute."""
+    """The columns of a table that `encode_attribute` takes for this attribute."""
     return [columns[registered.name] for registered in as_registered(attribute)]
 
 
@@ -272,7 +254,7 @@ def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -
 def bounded_rows(
     party: PartyTerms, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Encoded rows (m x d) to those that `squared_sensitivity` bounds: contrasts and weights, or mapped; then cut."""
+    """A function from encoded rows (m x d) to rows that `squared_sensitivity` bounds: weighted or mapped, and cut."""
     times = np.repeat(party.weights, [len(a.columns) for a in party.attributes])
 
     def weighted(rows: NDArray[np.int64]) -> NDArray[np.int64]:

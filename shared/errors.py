@@ -1,4 +1,4 @@
-"""The root of every error Commingle raises on purpose, and what arithmetic, proofs and planning refuse.
+"""The errors that Commingle raises on purpose: their root, and those of arithmetic, documents, proofs and fits.
 
 Arguments outside their domain, and statements that are false where they are to be proved, are faults of a caller inside
 Commingle: plain ValueErrors (`MixingError`, `DomainError`). Expected refusals (a budget that does not suffice, a
@@ -6,6 +6,8 @@ proposal that a policy declines) are values, not errors.
 """
 
 import copyreg
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from commingle.shared.text import printable
@@ -99,3 +101,118 @@ class ProofError(CommingleError):
             remedy="Its sender made it wrongly or breaks the rules. End the release, and keep the proof: it shows who.",
         )
         self.failed = failed
+
+
+class ProtocolError(CommingleError):  # something received does not follow the protocol
+    code = "protocol"
+
+
+class DocumentError(ProtocolError):  # bytes that are not the document they claim to be
+    code = "document"
+
+
+class SignatureError(ProtocolError):  # a signature that does not verify, or by a key nobody expects
+    code = "signature"
+
+
+class SpecError(ProtocolError):  # a release spec that is well formed but makes no sense
+    code = "spec"
+
+
+class BlockError(ProtocolError):  # a block whose bytes do not match what was signed or specified
+    code = "block"
+
+
+class ExchangeError(ProtocolError):  # a step that does not fit the others of its exchange, which is over
+    code = "exchange"
+
+
+class VerificationError(ProtocolError):  # a published release that does not hold together
+    code = "verification"
+
+
+def require(holds: bool, otherwise: str, *, remedy: str) -> None:
+    """Refuse what does not hold. Raises VerificationError."""
+    if not holds:
+        raise VerificationError(otherwise, remedy=remedy)
+
+
+class EstimationError(CommingleError):  # a fit or a prediction that cannot be computed
+    code = "estimation"
+
+
+class MomentsMismatchError(EstimationError):  # the moments and the schema are not of one release
+    code = "moments-mismatch"
+
+
+class RequestError(EstimationError):  # a fit nobody can compute as asked
+    code = "fit-request"
+
+
+class _UnknownNameError(RequestError):
+    what = "name"
+
+    def __init__(self, name: str, available: Iterable[str]) -> None:
+        self.name = name
+        self.available = tuple(available)
+        close = get_close_matches(name, self.available)
+        guess = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
+        super().__init__(f"there is no {self.what} {name!r}", remedy=f"{guess}Available: {', '.join(self.available)}.")
+
+
+class UnknownAttributeError(_UnknownNameError):  # a name that the release does not have
+    code = "unknown-attribute"
+    what = "attribute"
+
+
+class UnknownEstimatorError(_UnknownNameError):  # a name that is not an estimator
+    code = "unknown-estimator"
+    what = "estimator"
+
+
+class EstimatorKindError(RequestError):  # an estimator for another kind of release
+    code = "estimator-kind"
+
+
+class CategoricalTargetError(RequestError):  # the target has three levels or more
+    code = "categorical-target"
+
+
+class ImputedTargetError(RequestError):  # the target's missing cells count as a value, or cannot be told apart
+    code = "imputed-target"
+
+
+class TargetAmongFeaturesError(RequestError):  # the target would predict itself
+    code = "target-among-features"
+
+
+class FeaturesError(RequestError):  # no features, or one of them twice
+    code = "features"
+
+
+class InterceptError(RequestError):  # the estimator `constant` without an intercept
+    code = "intercept"
+
+
+class ConfidenceError(RequestError):  # a confidence level not between 0 and 1, or an interval for something unknown
+    code = "confidence"
+
+
+class TooFewRowsError(EstimationError):  # fewer published rows than a fit of that size needs
+    code = "too-few-rows"
+
+
+class NoOverlapError(EstimationError):  # two parties share too few subjects to say anything across them
+    code = "no-overlap"
+
+
+class SingularError(EstimationError):  # one term is a linear combination of the others
+    code = "singular"
+
+
+class RowsError(EstimationError):  # rows that cannot be predicted
+    code = "rows"
+
+
+class NoTablesError(EstimationError):  # the release does not hold the sums that this needs
+    code = "no-tables"

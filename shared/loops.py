@@ -1,7 +1,6 @@
 """Calls the loops of `loops.c`, a library that is built with the package and lies in it; nothing is compiled here.
 
-Numbers of an array that a loop names by the same letter are the same, or the call is refused: a loop itself looks at
-nothing.
+Sizes that a loop names by the same letter must be equal, or the call is refused: a loop itself checks nothing.
 """
 
 import ctypes
@@ -13,7 +12,7 @@ from typing import Any
 
 LIBRARY = Path(__file__).with_name("libloops.so.1")  # a name that no import takes for a module
 LEVELS = ("base", "v2", "v3", "v4")
-"""Of vector instructions, in the order in which `loops.c` counts them: of x86-64; other processors have the first."""
+"""Levels of x86-64 vector instructions, in the order of `loops.c`; other processors have the first."""
 
 REMEDY = "Install Commingle from a wheel for this machine; or install a C compiler (gcc, clang) and Commingle again."
 
@@ -24,14 +23,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Called with arrays and integers.
+    """Called with arrays and integers."""
 
-    Attributes:
-        function: releases Python's lock for as long as it runs; it is told here what it takes.
-        takes: of each argument its type and, of an array, the sizes: letters or numbers.
-    """
-
-    function: Any
+    function: Any  # releases Python's lock for as long as it runs; it is told here what it takes
+    # of each argument its type and, of an array, the sizes: letters or numbers
     takes: tuple[tuple[str, tuple[str | int, ...]], ...]
 
     def __post_init__(self) -> None:
@@ -84,21 +79,21 @@ class Loops:
 def loops(room: str, *, at: str | None = None) -> Loops:
     """The loops of a room, for this processor or a lower level of it.
 
-    Raises OSError: there are none here, see `available`.
+    Raises OSError: there are none; see `available`.
     """
     return Loops(_library(), room, at or level())
 
 
 @cache
 def available() -> bool:
-    """Whether the package was built with loops, for this kind of machine; where not it says so once in the log."""
+    """Whether the package was built with loops for this kind of machine; if not, the log says so once."""
     if why := missing():
         _log.warning("compiled arithmetic is not available (%s). %s", why, REMEDY)
     return not why
 
 
 def missing() -> str:
-    """Why there are no loops; empty where there are."""
+    """Why there are no loops; empty if there are."""
     try:
         _library()
     except OSError as error:
@@ -107,7 +102,7 @@ def missing() -> str:
 
 
 def level() -> str:
-    """The set of instructions for which loops are called; OSError where there are none."""
+    """The instruction set whose loops are called. Raises OSError: there are no loops."""
     return LEVELS[_library().level()]
 
 

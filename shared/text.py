@@ -1,8 +1,8 @@
 """Text from elsewhere, as people may be shown it.
 
-Who writes a title, a name or an error's words chooses their characters. Some are orders to a terminal (C0 and C1
-controls, ESC), turn the reading direction round (bidi marks), begin lines or cannot be seen. None of these is shown:
-whatever is printed, logged or put into an error or a notebook goes through `printable`.
+The author of a title, a name or an error's words chooses their characters. Some are orders to a terminal (C0 and C1
+controls, ESC), turn the reading direction round (bidi marks), begin lines or are invisible. We show none of these: all
+that is printed, logged or put into an error or a notebook goes through `printable`.
 """
 
 import json
@@ -16,7 +16,7 @@ _LONGEST = 600
 def printable(text: str, *, keep_lines: bool = False) -> str:
     """The text without characters of the Unicode categories Cc, Cf, Cn, Co, Cs, Zl and Zp: on one line.
 
-    What separates words becomes a blank. `keep_lines` is for texts of our own, whose line feeds stay.
+    Separators of words become blanks. `keep_lines` is for our own texts: it keeps line feeds.
     """
     if text.isprintable():
         return text
@@ -26,7 +26,7 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
 
 
 def quoted(text: str, *, longest: int = _LONGEST) -> str:
-    """Somebody else's words in quotation marks, which they cannot close: on one line, of limited length."""
+    """Somebody else's words in quotation marks that they cannot close: on one line, of limited length."""
     shown = printable(text).replace("\u201c", '"').replace("\u201d", '"')
     return f"\u201c{shown if len(shown) <= longest else shown[: longest - 1] + '…'}\u201d"
 
@@ -37,12 +37,12 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def ascii_json(value: object) -> bytes:
-    """Compact JSON in ASCII and without NaN: no name in it is an order to the terminal that it is just printed to."""
+    """Compact JSON in ASCII and without NaN: no name in it can be an order to the terminal that prints it."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def hidden_text(document: object, *, at: str = "") -> Iterator[str]:
-    """Where a document of JSON values holds text with characters that would not be shown."""
+    """The places in a document of JSON values with text that has invisible characters."""
     if isinstance(document, str):
         if printable(document) != document:
             yield at

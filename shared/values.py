@@ -1,6 +1,6 @@
-"""What a cell says: a number, a text or the id of a subject, each cell by itself, whatever its source.
+"""The meaning of a cell: a number, a text or the id of a subject, each cell by itself, whatever its source.
 
-Pure functions that hold no row. What nobody can read is none, and no other cell is read otherwise for it.
+Pure functions that hold no row. An unreadable cell has no value, and never changes how another cell is read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,15 @@ from commingle.shared.documents.subject_ids import EXACT, LONGEST_PART, IdCounts
 from commingle.shared.errors import DataError
 from commingle.shared.text import counted
 
-Cells: TypeAlias = "pa.Array[Any]"
-"""One column of some rows, of whatever type the source has."""
+Cells: TypeAlias = "pa.Array[Any]"  # one column of some rows, of whatever type the source has
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "null", "NULL")
-"""How a file without types spells a missing value."""
+"""The spellings of a missing value in a file without types."""
 
 LONGEST_CELL = 1 << 20
 """Bytes of a text above which it is no number, level or id: it would be copied, and quoted by what refuses it."""
 
-UNREADABLE = b"\xff"
-"""What stands for a cell that nobody can read: neither a number, nor a level, nor an id."""
+UNREADABLE = b"\xff"  # stands for an unreadable cell: it is neither a number, nor a level, nor an id
 
 _LARGEST_WHOLE = 2.0**53
 _ASCII_BLANKS = "".join(filter(str.isspace, map(chr, range(128))))  # what str.strip takes off
@@ -44,19 +42,14 @@ _KINDS_OF_TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class SubjectIds:
-    """The subjects of some rows.
+    """The subjects of some rows."""
 
-    Attributes:
-        ids: canonical ids (`SubjectKey.canonical`), empty where a row has none.
-        counts: without duplicates, which these rows alone do not show.
-    """
-
-    ids: Cells = field(repr=False)
-    counts: IdCounts
+    ids: Cells = field(repr=False)  # canonical ids (`SubjectKey.canonical`), empty where a row has none
+    counts: IdCounts  # without duplicates, which these rows alone do not show
 
 
 def spelled_missing(name: str, levels: Sequence[str]) -> tuple[str, str] | None:
-    """Why a CSV has nobody at some levels of an attribute, and what to do; None where it spells none as missing."""
+    """Why a CSV has nobody at some levels of an attribute, and the remedy; None if it spells none as missing."""
     found = [level for level in levels if level.strip() in MISSING]
     if not found:
         return None
@@ -67,7 +60,7 @@ def spelled_missing(name: str, levels: Sequence[str]) -> tuple[str, str] | None:
 def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
     """Canonical subject ids of some rows, each by itself. Raises DataError for columns whose type has no text.
 
-    What cannot be read as an id is none: bytes that are no UTF-8, a cell that is too long, one that breaks its rule.
+    A cell that is no id has none: bytes that are no UTF-8, a cell that is too long, or one that breaks its rule.
     """
     texts = [_parts(name, columns[name]) for name in key.columns]
     if key.rules == EXACT:  # as most tables have it, and there is nothing to compare
@@ -102,7 +95,7 @@ def _blank(texts: Cells, values: Cells) -> NDArray[np.bool_]:
 
 
 def _exact_ids(texts: Cells) -> Cells:
-    # what is ASCII needs no normalisation, and Arrow strips it at once
+    # ASCII needs no normalisation, and Arrow strips it at once
     stripped, others = pc.ascii_trim(texts, _ASCII_BLANKS), pc.invert(pc.string_is_ascii(texts))
     listed: list[Any] = texts.filter(others).to_pylist()
     ids = pa.array(map(canonical_subject, listed), pa.large_binary())
@@ -111,7 +104,6 @@ def _exact_ids(texts: Cells) -> Cells:
 
 
 def id_lengths(ids: Cells) -> NDArray[np.int64]:
-    """Bytes of each canonical id; 0 where there is none."""
     found: NDArray[np.int64] = pc.call_function("binary_length", [ids]).to_numpy()
     return found
 
@@ -129,9 +121,8 @@ def length_prefixed(ids: Cells) -> bytes:
 def as_text(name: str, values: Cells) -> Cells:
     """Values as people write them, each by itself: 1.0 and 1 are "1", text is stripped.
 
-    Null where there is none: for a missing value, NaN, and bytes that are no UTF-8.
-
-    Raises DataError: the column's type has no text, as that of lists.
+    Null for a missing value, NaN, and bytes that are no UTF-8. Raises DataError: the column's type has no text, such as
+    lists.
     """
     plain = plain_cells(values)
     if not has_text(plain.type):
@@ -141,7 +132,7 @@ def as_text(name: str, values: Cells) -> Cells:
 
 @lru_cache(maxsize=256)  # it is asked of every column of every batch
 def has_text(kind: "pa.DataType") -> bool:
-    """Whether values of a type have a text. It is the type's doing, whatever cells there are."""
+    """Whether values of a type have a text. That depends on the type alone, not on cells."""
     try:
         _text(plain_cells(pa.array([0] if pa.types.is_timestamp(kind) else [], kind)))  # in a zone that may be unknown
     except pa.ArrowException:
@@ -205,9 +196,9 @@ def _short(texts: Cells, instead: bytes | None) -> Cells:
 
 
 def _by_halves(read: Callable[[Cells], Cells], cells: Cells, kind: "pa.DataType") -> Cells:
-    """What `read` makes of each cell, null where it refuses one, whatever stands beside it.
+    """The results of `read` for each cell, null for a cell that it refuses, whatever stands beside it.
 
-    Privacy: a row's encoding may not depend on another row's cell, so a refusal is followed down to the cell it is of.
+    Privacy: a row's encoding may not depend on another row's cell, so a refusal is followed down to its cell.
     """
     try:
         return read(cells)
@@ -226,7 +217,7 @@ def numbers_in(plain: Cells) -> Cells:
 
 
 def places_in(levels: Sequence[str], plain: Cells) -> Cells:
-    """Which of these texts each value is, int32, null where it is none."""
+    """The place of each value among these texts, int32, null if it is none."""
     known = pa.array(levels, pa.large_string())
     return _by_halves(lambda part: pc.index_in(_text(part), value_set=known), plain, pa.int32())
 
@@ -246,7 +237,7 @@ def _numbers(plain: Cells) -> Cells:
     try:
         return text.cast(pa.float64(), safe=False)
     except pa.ArrowInvalid:
-        # a source without types writes so what is 1 and 0 in one with
+        # a source without types writes these for 1 and 0
         for truth, number in (("true", "1"), ("false", "0")):
             text = pc.if_else(pc.equal(text, pa.scalar(truth, text.type)), pa.scalar(number, text.type), text)
         return text.cast(pa.float64(), safe=False)
@@ -266,7 +257,7 @@ def derive_number(name: str) -> str:
 
 
 def not_numbers(name: str, count: int) -> DataError:
-    """The refusal of a column of numbers in which so many cells hold none."""
+    """The refusal of a column of numbers in which `count` cells hold none."""
     return DataError(
         f"column {name}: {counted(count, 'value is no number', 'values are not numbers')}",
         remedy="Correct them, give decimal commas by --decimal , and numbers like 186,572 or <0.5 by "

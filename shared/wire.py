@@ -1,8 +1,7 @@
-"""What a coordinator answers: one set of models for who serves them and for who reads them.
+"""The answers of a coordinator: one set of models for the server and for its readers.
 
-The coordinator only ever constructs these, so it serves every field declared here and no other. A reader ignores
-fields that a newer coordinator adds (not states), does without what may be absent, and believes nothing that is not
-signed.
+The coordinator only constructs these, so it serves every field declared here and no other. A reader ignores fields that
+a newer coordinator adds (not states), does without optional ones, and believes only what is signed.
 """
 
 import json
@@ -28,13 +27,13 @@ _Hex32 = Annotated[model.Hex32, _TEXT]
 
 
 def examples_beside(module: str) -> Mapping[str, Any]:
-    """Short examples by the names of models, as OpenAPI and the pages made of it show them: `examples.json`."""
+    """Short examples by the names of models, for OpenAPI and its pages: `examples.json` beside the module."""
     found: Mapping[str, Any] = json.loads(Path(module).with_name("examples.json").read_bytes())
     return found
 
 
 def shown_by(examples: Mapping[str, Any], **described: bool) -> Callable[[JsonDict, type[Any]], None]:
-    """How models are described besides their fields, for `json_schema_extra`."""
+    """The description of models besides their fields, for `json_schema_extra`."""
 
     def show(schema: JsonDict, model: type[Any]) -> None:
         schema.update(described)
@@ -92,7 +91,7 @@ class PartyPage(Answer):
 
 
 class PartyKey(Answer):
-    """A signing key a member has or had; `rotation` is what brought it, None for the key of the enrolment."""
+    """A signing key that a member has or had; `rotation` brought it, None for the key of the enrolment."""
 
     fingerprint: _Digest
     signing_key: _Hex32
@@ -114,13 +113,13 @@ class SealedLinkageKey(Answer):
 
 
 class SealedLinkageKeys(Answer):
-    """What members sent to one of them, in order of senders."""
+    """Linkage keys that members sent to one of them, in order of senders."""
 
     items: tuple[SealedLinkageKey, ...]
 
 
 class LedgerHeads(Answer):
-    """Members' statements how far their ledgers have come."""
+    """Members' statements about how far their ledgers have come."""
 
     items: tuple[SignedDocument, ...]
 
@@ -158,7 +157,7 @@ class ReleasePage(Answer):
 
 
 class ExchangeProgress(Answer):
-    """How far an exchange is: what each member has signed in it."""
+    """How far an exchange is: each member's signed statements in it."""
 
     columns: dict[str, Envelope] = Field(default_factory=dict)
     replies: dict[str, Envelope] = Field(default_factory=dict)
@@ -175,7 +174,7 @@ class ReleaseDetails(ReleaseSummary):
 
     @property
     def waits_for(self) -> str:
-        """What has to happen next, in a sentence; empty where nothing has."""
+        """The next step that has to happen, in a sentence; empty if none has."""
         if self.state.final:
             return ""
         if self.state is State.PROPOSED:
@@ -188,12 +187,12 @@ class ReleaseDetails(ReleaseSummary):
         return "Everything is in: it is being published."
 
     def is_as(self, listed: ReleaseSummary) -> bool:
-        """Whether this is what a list shows now. Lists do not show how far an exchange is."""
+        """Whether a list shows exactly this now. Lists do not show how far an exchange is."""
         exchanging = self.exchange is not None and self.state is not State.PROPOSED
         return not exchanging and all(getattr(self, n) == getattr(listed, n) for n in ReleaseSummary.model_fields)
 
     def signed(self, kind: str) -> Mapping[str, Envelope]:
-        """What members are said to have signed of one kind, by member."""
+        """Statements of one kind that members are said to have signed, by member."""
         exchange = self.exchange or ExchangeProgress()
         return {
             "approval": self.approvals,
@@ -205,7 +204,7 @@ class ReleaseDetails(ReleaseSummary):
 
 
 class ReleaseSteps(Answer):
-    """Releases of a member that took a step after the event asked for; ask for those after `last` next."""
+    """Releases of a member that took a step after the event asked for; ask next for those after `last`."""
 
     items: tuple[ReleaseDetails, ...]
     last: int
@@ -216,7 +215,7 @@ class ReleaseSteps(Answer):
 
 
 class ReleaseEvent(Answer):
-    """One line of a release's history: `kind` is what happened, `state` where that left the release."""
+    """One line of a release's history: `kind` is what happened, `state` is the state afterwards."""
 
     seq: int
     release: _Digest
@@ -227,7 +226,7 @@ class ReleaseEvent(Answer):
 
 
 class EventPage(Answer):
-    """Events after the one asked for; ask for those after `last` next."""
+    """Events after the one asked for; ask next for those after `last`."""
 
     items: tuple[ReleaseEvent, ...]
     last: int

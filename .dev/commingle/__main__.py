@@ -12,8 +12,7 @@ import click
 
 from commingle import __version__
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, say, schema
-from commingle.shared.runtime.threads import threads
+from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, say, schema, threads
 
 _COMMANDS = {
     "simulate": ("services.simulation.cli", "Run a whole consortium on this machine."),

@@ -41,9 +41,8 @@ from commingle.coordinator.http.streams import Feed, streams_router
 from commingle.coordinator.publisher import Publisher
 from commingle.coordinator.store.store import Store
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.errors import ProtocolError, SignatureError
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument
-from commingle.shared.errors import CommingleError, PrivacyError
+from commingle.shared.errors import CommingleError, PrivacyError, ProtocolError, SignatureError
 from commingle.shared.runtime.errors import (
     BusyError,
     NoRoomError,
@@ -53,10 +52,10 @@ from commingle.shared.runtime.errors import (
     TooLargeError,
     TruncatedError,
 )
-from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pages.site import Site, add_reference
 from commingle.shared.runtime.pool import WorkPool
 from commingle.shared.runtime.problem import describe, service_app
+from commingle.shared.runtime.telemetry import CountRequests, RequestMetrics
 
 _WAITING = frozenset({"/v1/events", "/v1/releases/{release}/events", "/v1/parties/{party}/releases"})
 _BY_STATUS: Mapping[int, tuple[type[CommingleError], ...]] = {

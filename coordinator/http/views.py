@@ -11,7 +11,7 @@ from commingle.coordinator.store.releases import ReleaseRow
 from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.statements import NO_HEAD
-from commingle.shared.mechanisms.registry import mechanism_named
+from commingle.shared.mechanisms import mechanism_named
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.problem import QueryParameters
 from commingle.shared.wire import ExchangeProgress, ReleaseDetails

@@ -20,8 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from commingle.coordinator.errors import StorageError
-from commingle.shared.documents.errors import DocumentError
-from commingle.shared.errors import MissingExtraError
+from commingle.shared.errors import DocumentError, MissingExtraError
 from commingle.shared.runtime.errors import SettingsError
 
 Item = TypeVar("Item")

@@ -52,9 +52,9 @@ from commingle.shared.runtime.cli import (
     whole_id,
 )
 from commingle.shared.runtime.console import PlainConsole
-from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import load_settings, read_token, system_clock
 from commingle.shared.runtime.sso import Place, console_options, require_sso
+from commingle.shared.runtime.telemetry import configure_logging
 from commingle.shared.text import quoted
 
 _WHOLE_ID = 64

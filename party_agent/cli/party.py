@@ -43,6 +43,6 @@ _COMMANDS = {
 )
 def party() -> None:
     """Run and operate a member's agent, beside the member's own data."""
-    from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415 - help needs none
+    from commingle.shared.runtime.telemetry import configure_logging  # noqa: PLC0415 - help needs none
 
     configure_logging(service="party", level="warning")  # to standard error: output is for results

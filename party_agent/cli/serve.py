@@ -14,8 +14,8 @@ from commingle.shared import loops as compiled
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import changes
 from commingle.shared.runtime.errors import SettingsError
-from commingle.shared.runtime.middleware import configure_logging
 from commingle.shared.runtime.settings import ServeCommand, Tracing, traces_option
+from commingle.shared.runtime.telemetry import configure_logging
 from commingle.shared.runtime.tls import ServerTls, tls_options
 
 _PATIENCE_SECONDS = 5.0

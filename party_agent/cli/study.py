@@ -32,7 +32,7 @@ from commingle.shared.documents.subsets import Subset, subset_words
 from commingle.shared.forecast.forecast import outlook_of, with_sketch
 from commingle.shared.forecast.result import bent_words
 from commingle.shared.forecast.task import assumptions_of, square_words
-from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.mechanisms import MECHANISMS
 from commingle.shared.release.checks import EPSILON, Share, draft, terms_of, tried
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.cli import (

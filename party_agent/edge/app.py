@@ -70,12 +70,11 @@ from commingle.party_agent.wire.answers import (
     StatusView,
     UploadView,
 )
-from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Study
-from commingle.shared.errors import PrivacyError
+from commingle.shared.errors import PrivacyError, ProtocolError
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.bodies import read_body
 from commingle.shared.runtime.errors import (

@@ -43,11 +43,11 @@ from commingle.shared.documents.schema import NumericAttribute, as_registered, a
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, StatedPurpose
 from commingle.shared.documents.statements import FIRST_APPROVAL, RotationRequest, SignedDocument
 from commingle.shared.dp.accounting import RHO_UNITS, Cost, Loss, Rho
-from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.two_stages import first_stage_loss
 from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.result import exchange_words
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.audit import PartyAudit
 from commingle.shared.release.charge import GENESIS, Charge, ChargeState, link_digest
 from commingle.shared.release.plan import BlockPlan, plan_block, privacy_statement

@@ -17,7 +17,6 @@ from pydantic import Field, field_validator, model_validator
 
 from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import Attribute, as_registered
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
@@ -25,7 +24,8 @@ from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.accounting import FREE, Cost, rho_left
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
+from commingle.shared.errors import SpecError
+from commingle.shared.mechanisms import MECHANISMS, mechanism_of
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.runtime.settings import HomeFile, Settings

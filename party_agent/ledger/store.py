@@ -25,10 +25,10 @@ from typing import TextIO
 
 from commingle.party_agent.errors import AgentRunningError, LedgerError, NotFoundError
 from commingle.shared.documents.dsse import parse_envelope
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import DocumentError
 from commingle.shared.release.charge import Charge, link_digest
 from commingle.shared.release.ledger_fold import LedgerFold
 from commingle.shared.runtime import faults

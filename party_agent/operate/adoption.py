@@ -14,10 +14,10 @@ from math import inf, nextafter
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified
-from commingle.shared.documents.errors import DocumentError, ProtocolError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import LedgerHead, SignedDocument, Spent, open_head
 from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho
+from commingle.shared.errors import DocumentError, ProtocolError
 from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block

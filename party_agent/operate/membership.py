@@ -25,9 +25,9 @@ from commingle.party_agent.rounds.linkage import (
 )
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.shared.documents.dsse import Fingerprint, SigningKey, VerifyingKey, seal
-from commingle.shared.documents.errors import SignatureError
 from commingle.shared.documents.invitation import Invitation, coordinator_of, words_of, wrong_words
 from commingle.shared.documents.statements import Departure, Enrolment, Rotation, RotationRequest, SignedDocument
+from commingle.shared.errors import SignatureError
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError, SettingsError

@@ -19,9 +19,9 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.private.rows import RawBatch, RawReader
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import LEFT_OUT, WireModel, explain, tagged_by
 from commingle.shared.documents.schema import Attribute, AttributeName, Level, NumericAttribute
+from commingle.shared.errors import SpecError
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.values import Cells, as_text, readable_numbers, spelled_missing
 

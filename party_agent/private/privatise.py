@@ -38,11 +38,12 @@ from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums
-from commingle.shared.dp.first_stage import FirstStage
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.two_stages import FirstStage
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.errors import DomainError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.interface import Names
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import (
@@ -51,7 +52,6 @@ from commingle.shared.mechanisms.moments.exchange.products import (
     own_moments,
     reply_pieces,
 )
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import BlockPlan
 from commingle.shared.ring.encryption import SEED_BYTES, Entropy, within_limits

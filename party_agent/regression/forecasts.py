@@ -16,12 +16,11 @@ import numpy as np
 from commingle.party_agent.private.regression.measuring import Privacy, gaussian_multiplier
 from commingle.party_agent.private.regression.problem import Floats, RowMap
 from commingle.party_agent.private.regression.sums import ROUNDS, norm_bound, stages_of, sums_sensitivity, tail
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import Attribute, NumericAttribute
-from commingle.shared.dp.first_stage import expected_sums
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.errors import ParameterError
+from commingle.shared.dp.two_stages import expected_sums
+from commingle.shared.errors import ParameterError, SpecError
 from commingle.shared.estimation.posterior import exponent
 from commingle.shared.forecast.task import attribute_law
 

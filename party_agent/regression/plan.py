@@ -23,7 +23,6 @@ from commingle.party_agent.private.regression.regress import (
 )
 from commingle.party_agent.private.regression.sums import PublicMoments, stages_of
 from commingle.party_agent.regression.forecasts import Outlook, RegressionDesign, assumed_moment, choose, predict
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.regression import (
@@ -36,7 +35,7 @@ from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.statements import ChargedLoss
 from commingle.shared.dp.calibration import stated_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.errors import ParameterError
+from commingle.shared.errors import ParameterError, SpecError
 from commingle.shared.text import counted
 
 Method = ExactMethod | FloatingMethod | PublicMethod | StagedMethod

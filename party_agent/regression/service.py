@@ -29,9 +29,9 @@ from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import in_words
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult, coefficients_of
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import SpecError
 from commingle.shared.release.charge import Charge, ChargeState, ChargeTerms
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults

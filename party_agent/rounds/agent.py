@@ -9,7 +9,7 @@ import structlog
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.rounds.contribution import Contributor
 from commingle.party_agent.rounds.linkage import receive_linkage_key
-from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.errors import ProtocolError
 from commingle.shared.wire import ReleaseDetails, ReleaseSteps, ReleaseSummary
 
 _log = structlog.get_logger()

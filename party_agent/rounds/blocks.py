@@ -23,15 +23,14 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
 from commingle.shared.mechanisms.moments.block import largest_opening
 from commingle.shared.mechanisms.moments.entries import cross_noise
-from commingle.shared.mechanisms.moments.exchange.documents import transcript
-from commingle.shared.mechanisms.moments.exchange.messages import Exchange
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange, transcript
 from commingle.shared.mechanisms.moments.exchange.products import submission
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.matrix import content_digest, encode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import Refused
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.tracing import span
+from commingle.shared.runtime.telemetry import span
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()

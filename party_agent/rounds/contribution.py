@@ -17,15 +17,15 @@ from commingle.party_agent.rounds.blocks import BlockMaker
 from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.shared.documents.dsse import Verified
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import DeviationError
+from commingle.shared.errors import DocumentError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.charge import Charge, ChargeState
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.tracing import span
+from commingle.shared.runtime.telemetry import span
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()

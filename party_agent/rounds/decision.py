@@ -31,7 +31,6 @@ from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.rounds.witnesses import Witness
 from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, seal
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
@@ -43,6 +42,7 @@ from commingle.shared.documents.statements import (
     Rejection,
     RejectionReason,
 )
+from commingle.shared.errors import DocumentError
 from commingle.shared.release.charge import ChargeState, ChargeTerms
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.ledger_fold import Ruling
@@ -50,7 +50,7 @@ from commingle.shared.release.plan import plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
-from commingle.shared.runtime.tracing import span
+from commingle.shared.runtime.telemetry import span
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()

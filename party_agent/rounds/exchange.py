@@ -22,18 +22,21 @@ from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.party_agent.rounds.witnesses import Witnesses
 from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Sums
-from commingle.shared.mechanisms.moments.exchange.documents import (
+from commingle.shared.errors import ExchangeError
+from commingle.shared.mechanisms.moments.exchange.messages import (
+    Columns,
     ColumnsStatement,
+    Exchange,
+    Reply,
     ReplyStatement,
+    Stored,
     open_columns,
     open_reply_statement,
     quotations,
     require_one_set,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults

@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home, Membership
 from commingle.shared.documents.dsse import Envelope, SigningKey, VerifyingKey, seal
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.linkage import (
     IdentityStatement,
     LinkageKeyMessage,
@@ -19,6 +18,7 @@ from commingle.shared.documents.linkage import (
     open_linkage_key,
     sealing_info,
 )
+from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.wire import PartyRecord
 

@@ -21,7 +21,6 @@ from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.proposals import Proposals
 from commingle.shared.documents.dsse import Envelope, VerifyingKey, open_envelope
-from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import (
     NO_HEAD,
@@ -33,7 +32,8 @@ from commingle.shared.documents.statements import (
     open_head,
     require_about,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
+from commingle.shared.errors import ProtocolError
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
 from commingle.shared.release.charge import GENESIS, adopted_kind
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError

@@ -12,12 +12,12 @@ from commingle.services.errors import NoSignalError
 from commingle.services.fit.subjects import about_subjects, cut_words, of_those_who_have, whose
 from commingle.services.plotting import COLOURS, INK, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.shared.errors import FeaturesError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import FeaturesError
 from commingle.shared.estimation.method import IntervalFor, names_of, require_interval
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system, centre
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 
 _ROUNDING = 1e-10  # of the largest eigenvalue
 

@@ -13,10 +13,10 @@ from commingle.services.intervals import INTERVALS, NEGATIVE, around, normal_rea
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
+from commingle.shared.errors import NoTablesError
 from commingle.shared.estimation.cells import ENOUGH, Cells, fieller, mapped
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import NoTablesError
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
 

@@ -17,7 +17,7 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import Coverage, Diagnostics, IntervalFor, inverse, names_of, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -22,7 +22,7 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import Signal, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.ring.residues import loops
 
 MAX_PENALTIES = 200

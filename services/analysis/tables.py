@@ -20,8 +20,7 @@ from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
 from commingle.services.plotting import Axes, Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
-from commingle.shared.estimation.balance import level_shares
-from commingle.shared.estimation.cells import Cells, compared
+from commingle.shared.estimation.cells import Cells, compared, level_shares
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments

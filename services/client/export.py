@@ -22,10 +22,10 @@ from commingle.services.errors import FOR_EVERYONE, NoSignalError, writing
 from commingle.services.fit.subjects import cut_words, of_those_who_have, whose
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text, markdown_row
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
+from commingle.shared.errors import EstimationError, NoTablesError
 from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import EstimationError, NoTablesError
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.verification import PublishedRelease
 from commingle.shared.runtime.files import write_durably

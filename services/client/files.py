@@ -15,7 +15,7 @@ from typing import Self
 
 from commingle.services.errors import FOR_EVERYONE, ReleaseDirectoryError, writing
 from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
-from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.errors import ProtocolError, VerificationError
 from commingle.shared.release.verification import PublishedRelease, open_manifest, verify_release
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from commingle.shared.runtime.files import MOST_BYTES, close_to_others, read_plain, write_durably

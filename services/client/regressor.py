@@ -6,9 +6,8 @@ from typing import Any, Self
 import numpy as np
 
 from commingle.services.client.release import Release
-from commingle.shared.errors import MissingExtraError
+from commingle.shared.errors import MissingExtraError, RowsError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import RowsError
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin

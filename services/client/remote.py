@@ -19,7 +19,7 @@ from commingle.services.client.files import (
 from commingle.services.client.release import Release
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
 from commingle.shared.documents.dsse import Fingerprint, VerifyingKey
-from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.errors import ProtocolError, VerificationError
 from commingle.shared.release.audit import (
     VerifiedLog,
     confirm_by_log,

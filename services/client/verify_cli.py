@@ -19,12 +19,12 @@ from commingle.services.client.metadata import citation
 from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import payload_type
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import as_written, decode
 from commingle.shared.documents.regression import VerifiedRegression, verify_regression
 from commingle.shared.documents.spec import StatedPurpose
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import DocumentError
 from commingle.shared.release.audit import (
     CoordinatorAudit,
     MemberLog,

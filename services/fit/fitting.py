@@ -8,9 +8,7 @@ from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.intervals import require_confidence
 from commingle.shared.documents.schema import CategoricalAttribute, as_registered
-from commingle.shared.estimation.diagnostics import cautions, covariance, cut_rows, diagnose
-from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import (
+from commingle.shared.errors import (
     CategoricalTargetError,
     EstimatorKindError,
     FeaturesError,
@@ -18,10 +16,12 @@ from commingle.shared.estimation.errors import (
     TargetAmongFeaturesError,
     UnknownEstimatorError,
 )
+from commingle.shared.estimation.diagnostics import cautions, covariance, cut_rows, diagnose
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import Estimator, IntervalFor, names_of, require_interval, residual
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import build_system
-from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named, mechanism_of
+from commingle.shared.mechanisms import MECHANISMS, mechanism_named, mechanism_of
 
 ESTIMATORS = tuple(dict.fromkeys(e for name in MECHANISMS for e in mechanism_named(name).fit.estimators))
 """The estimators of all mechanisms."""

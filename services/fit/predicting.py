@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import GAP, Attribute, Factor, Levelled, NumericAttribute, parts_of
+from commingle.shared.errors import RowsError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import RowsError
 
 Values = Sequence[float | None] | Sequence[str | None] | NDArray[Any]
 

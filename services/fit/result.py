@@ -13,12 +13,12 @@ from commingle.services.plotting import COLOURS, INK, Axes, Intervals, axes_on, 
 from commingle.services.results import Drawn, ResultColumn, ResultTable, three_digits
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.documents.schema import Intervals as IntervalsOfNumber
+from commingle.shared.errors import UnknownAttributeError
 from commingle.shared.estimation.cells import mapped
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import UnknownAttributeError
 from commingle.shared.estimation.method import Coverage, Diagnostics
-from commingle.shared.estimation.pair_noise import Held
-from commingle.shared.mechanisms.registry import mechanism_named
+from commingle.shared.estimation.pairwise import Held
+from commingle.shared.mechanisms import mechanism_named
 
 _POINTS = 101
 _SHOWN = 10  # steps of a table

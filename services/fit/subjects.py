@@ -17,13 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import words_for_missing
+from commingle.shared.errors import ImputedTargetError
 from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.entry_noise import Array, PairLaw
-from commingle.shared.estimation.errors import ImputedTargetError
-from commingle.shared.estimation.pair_noise import Held, Selection, held, selections, suspicious
-from commingle.shared.estimation.pairwise import ENOUGH_SHARED, Counts, Pairs
+from commingle.shared.estimation.pairwise import (
+    ENOUGH_SHARED,
+    Counts,
+    Held,
+    Pairs,
+    Selection,
+    held,
+    selections,
+    suspicious,
+)
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.mechanisms.registry import KEYED
+from commingle.shared.mechanisms import KEYED
 from commingle.shared.text import counted
 
 _NEARLY_ALL = 0.95

@@ -15,9 +15,14 @@ from commingle.services.learner.computing import COMPUTATIONS, Answer, Asked, Co
 from commingle.services.learner.pages import add_pages
 from commingle.services.learner.source import ReleaseSource
 from commingle.services.learner.views import ReleaseDetail, ReleaseList, ReleaseMoments
-from commingle.shared.documents.errors import ProtocolError
-from commingle.shared.errors import CommingleError, KernelsError, PlanningError, PrivacyError
-from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.errors import (
+    CommingleError,
+    EstimationError,
+    KernelsError,
+    PlanningError,
+    PrivacyError,
+    ProtocolError,
+)
 from commingle.shared.runtime.bodies import read_body
 from commingle.shared.runtime.errors import (
     BusyError,
@@ -29,11 +34,11 @@ from commingle.shared.runtime.errors import (
     TruncatedError,
     UnreachableError,
 )
-from commingle.shared.runtime.middleware import CountRequests, RequestMetrics
 from commingle.shared.runtime.pages.doors import Door, Guard
 from commingle.shared.runtime.pages.site import Site
 from commingle.shared.runtime.pool import WorkPool, client_of, while_connected
 from commingle.shared.runtime.problem import describe, problem, service_app, status_of, takes
+from commingle.shared.runtime.telemetry import CountRequests, RequestMetrics
 
 STATUSES: dict[type[CommingleError], int] = {
     EstimationError: 422,

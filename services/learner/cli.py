@@ -77,10 +77,10 @@ def serve(
 
     from commingle.services.learner.app import create_app  # noqa: PLC0415
     from commingle.services.learner.source import ReleaseSource  # noqa: PLC0415
-    from commingle.shared.runtime.middleware import configure_logging  # noqa: PLC0415
     from commingle.shared.runtime.oidc import Provider  # noqa: PLC0415
     from commingle.shared.runtime.pages.doors import SsoDoor  # noqa: PLC0415
     from commingle.shared.runtime.server import serve as run  # noqa: PLC0415
+    from commingle.shared.runtime.telemetry import configure_logging  # noqa: PLC0415
 
     configure_logging(service="learner")
     trace(service="learner")

@@ -21,7 +21,7 @@ from commingle.services.models import SyntheticRows
 from commingle.services.plotting import COLOURS, Array, Curves, Intervals, term_text
 from commingle.services.results import Drawn, Result, ResultColumn, ResultTable, answer_of, number_text
 from commingle.shared.documents.model import explain
-from commingle.shared.estimation.errors import RowsError
+from commingle.shared.errors import RowsError
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.forecast.forecast import plan as make_plan
 from commingle.shared.forecast.result import Plan

@@ -29,7 +29,7 @@ from commingle.services.models import FAMILIES
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, Levelled
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.runtime.pages.doors import Door, entrance
 from commingle.shared.runtime.pages.site import HEADERS, Site, add_reference
 

@@ -12,8 +12,7 @@ from commingle.services.client.remote import ReleaseClient
 from commingle.services.errors import UnknownCursorError
 from commingle.services.learner.views import LoadedRelease, ReleaseItem, ReleaseList
 from commingle.shared.documents.dsse import VerifyingKey
-from commingle.shared.documents.errors import ProtocolError
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, ProtocolError
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.verification import open_manifest
 from commingle.shared.runtime.errors import BusyError, RemoteProblemError, UnreachableError

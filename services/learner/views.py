@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from commingle.shared.documents.manifest import PrivacyStatement, PublishedColumn
 from commingle.shared.documents.schema import Attribute, encoded_columns, presence_column
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec, StatedPurpose
-from commingle.shared.estimation.pair_noise import Held
-from commingle.shared.estimation.pair_noise import held as counts_of
+from commingle.shared.estimation.pairwise import Held
+from commingle.shared.estimation.pairwise import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.verification import PublishedRelease
 from commingle.shared.wire import ReleaseSummary, examples_beside, shown_by

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from commingle.services.errors import FormulaError, InteractionError
-from commingle.shared.estimation.errors import FeaturesError, TargetAmongFeaturesError, UnknownAttributeError
+from commingle.shared.errors import FeaturesError, TargetAmongFeaturesError, UnknownAttributeError
 
 _TOKEN = re.compile(
     r"\s*(?:`(?P<quoted>[^`]*)`(?P<event>\[.*\](?=\s*~))?|(?P<sign>[~+*:^|()-])|(?P<bare>[^~+*:^|()`-]+))"

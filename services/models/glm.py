@@ -18,10 +18,10 @@ from commingle.services.models.score import Design, Equation, Solved
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
-from commingle.shared.estimation.balance import ratios
+from commingle.shared.errors import RowsError
+from commingle.shared.estimation.cells import ratios
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import RowsError
 from commingle.shared.estimation.method import IntervalFor, require_interval
 from commingle.shared.estimation.prepared import PreparedMoments
 
@@ -196,7 +196,7 @@ def glm(
 
     Raises:
         NoTablesError: the release has rows, a feature is a number, or missing cells count as something else.
-        EstimationError: see `services.errors` and `shared.estimation.errors`.
+        EstimationError: see `services.errors` and `shared.errors`.
     """
     require_interval(interval_for)
     require_confidence(confidence_level)

@@ -144,7 +144,7 @@ def hazard_ratios(
     Raises:
         NoTablesError: the release has no moments, or an attribute has no levels.
         LevelError: the outcome is not time by event, cannot have this event or feature, or nobody has the event.
-        EstimationError: see `services.errors` and `shared.estimation.errors`.
+        EstimationError: see `services.errors` and `shared.errors`.
     """
     require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)

@@ -22,9 +22,9 @@ from commingle.services.models.formula import Formula
 from commingle.services.models.score import Law, Solved
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
 from commingle.shared.documents.spec import INTERCEPT
+from commingle.shared.errors import CategoricalTargetError
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import CategoricalTargetError
 
 FAMILIES = ("binomial", "poisson", "ordinal")
 LARGEST = 30.0

@@ -19,7 +19,7 @@ from commingle.services.intervals import standard_errors
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import Response, WeightedRows, weighted_rows
 from commingle.shared.documents.schema import GAP
-from commingle.shared.estimation.balance import Balanced, group, in_common, outer
+from commingle.shared.estimation.cells import Balanced, group, in_common, outer
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 

@@ -15,10 +15,10 @@ import numpy as np
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import weighted_rows
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.estimation.balance import outer
+from commingle.shared.errors import EstimationError
+from commingle.shared.estimation.cells import outer
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import EstimationError
 from commingle.shared.estimation.prepared import PreparedMoments
 
 EXPLAINED = 0.3

@@ -21,10 +21,9 @@ from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import WeightedRows, level_pairs, weighted_rows
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text
 from commingle.shared.documents.schema import Levelled, NumericAttribute
-from commingle.shared.errors import MissingExtraError
+from commingle.shared.errors import FeaturesError, MissingExtraError, NoTablesError
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import FeaturesError, NoTablesError
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.runtime.files import write_durably

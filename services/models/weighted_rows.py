@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from commingle.services.models.factors import Factor, tree_rows
 from commingle.shared import loops as library
-from commingle.shared.estimation.balance import Balanced, group, outer, ratios
+from commingle.shared.errors import FeaturesError
+from commingle.shared.estimation.cells import Balanced, group, outer, ratios
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import FeaturesError
 
 if TYPE_CHECKING:  # slow to import
     from scipy.sparse import csr_array

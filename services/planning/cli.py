@@ -25,7 +25,7 @@ from commingle.shared.forecast.forecast import with_mechanism
 from commingle.shared.forecast.result import CutForecast, Forecast, Plan, Point, TableForecast
 from commingle.shared.forecast.tables import Share, sentence_of
 from commingle.shared.forecast.task import R_SQUARED, Assumptions, assumptions_of
-from commingle.shared.mechanisms.registry import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
+from commingle.shared.mechanisms import MECHANISMS, keyed_by_default, mechanism_of, sketched_names
 from commingle.shared.release.checks import terms_of, two_digits
 from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, reads, refuse_beside, say
 from commingle.shared.runtime.console import figures

@@ -13,7 +13,7 @@ import click
 
 from commingle.shared.documents.presets import PRESETS
 from commingle.shared.documents.subject_ids import RULE_NAMES, is_id_rule
-from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.mechanisms import MECHANISMS
 from commingle.shared.runtime.cli import A_FOLDER, A_PATH, OpenChoice, changes, emit, refuse_beside, say, wants_json
 from commingle.shared.runtime.csv_format import csv_options
 

@@ -14,7 +14,7 @@ from commingle.services.simulation.dataset import StudyTable
 from commingle.services.tables import Table
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.encoding import encode_conforming
-from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.errors import EstimationError
 from commingle.shared.estimation.method import IntervalFor
 from commingle.shared.values import as_numbers
 

@@ -25,7 +25,7 @@ from commingle.shared.documents.presets import release_preset
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, as_registered, parse_attributes, parts_of
 from commingle.shared.documents.study import RECOMMENDED_MECHANISM
 from commingle.shared.documents.terms import AUTO, MechanismName, Projection
-from commingle.shared.mechanisms.registry import keyed_by_default, sketched_names
+from commingle.shared.mechanisms import keyed_by_default, sketched_names
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_given
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from commingle.shared.runtime.cli import say
 from commingle.shared.runtime.console import PlainConsole
-from commingle.shared.runtime.middleware import configure_logging
+from commingle.shared.runtime.telemetry import configure_logging
 
 
 class Stages:

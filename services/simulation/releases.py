@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from commingle.services.simulation.dataset import StudyTable, training_size
 from commingle.services.testing.nodes import DATASET
 from commingle.shared.documents.dsse import Fingerprint
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.presets import ReleasePreset
 from commingle.shared.documents.spec import ReleaseSpec
@@ -19,8 +18,9 @@ from commingle.shared.documents.study import Study, StudyParty, Subjects
 from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, Projection
 from commingle.shared.dp.accounting import NOTHING, delta_left
 from commingle.shared.dp.calibration import check_delta, check_epsilon, gaussian_epsilon
+from commingle.shared.errors import SpecError
 from commingle.shared.forecast.forecast import with_sketch
-from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_named, mechanism_of
+from commingle.shared.mechanisms import keyed_by_default, mechanism_named, mechanism_of
 from commingle.shared.release.checks import tried
 from commingle.shared.release.plan import plan_blocks
 

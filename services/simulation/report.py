@@ -16,7 +16,7 @@ from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.releases import Planned
 from commingle.services.tables import Table as Rows
 from commingle.shared.documents.schema import encoded_columns
-from commingle.shared.estimation.pair_noise import held as counts_of
+from commingle.shared.estimation.pairwise import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.runtime.console import figures
 

@@ -38,7 +38,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import id_parts
 from commingle.shared.errors import CommingleError, MissingExtraError, PlanningError
 from commingle.shared.forecast.forecast import plan
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import terms_of
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.coordinator_client import CoordinatorClient

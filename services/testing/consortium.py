@@ -21,7 +21,7 @@ from commingle.services.testing.nodes import DATASET, Agent, Coordinator, datase
 from commingle.services.testing.processes import Command, Processes, Running, reserved_port
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.study import Study
-from commingle.shared.mechanisms.registry import MECHANISMS
+from commingle.shared.mechanisms import MECHANISMS
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.files import close_to_others, create_secret

@@ -26,9 +26,9 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from commingle.services.errors import ConsortiumError, ProcessError
+from commingle.shared.runtime.cli import threads
 from commingle.shared.runtime.faults import VARIABLE
 from commingle.shared.runtime.files import close_to_others
-from commingle.shared.runtime.threads import threads
 from commingle.shared.runtime.tls import ServerTls
 
 Command = Sequence[str | Path]

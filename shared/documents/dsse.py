@@ -20,16 +20,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.model import Checks, Digest, Model, WireModel, decode, decode_canonical, encode
+from commingle.shared.errors import DocumentError, SignatureError
 
-Fingerprint = NewType("Fingerprint", str)
-"""SHA-256 of the 32 raw public key bytes, in lower-case hex."""
+Fingerprint = NewType("Fingerprint", str)  # SHA-256 of the 32 raw public key bytes, in lower-case hex
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 def parse_fingerprint(text: str) -> Fingerprint | None:
-    """A fingerprint as typed or pasted, in capitals or between blanks; None where it is not 64 hex digits."""
+    """A fingerprint as typed or pasted, in capitals or between blanks; None if it is not 64 hex digits."""
     digits = text.strip().lower()
     return Fingerprint(digits) if _FINGERPRINT.fullmatch(digits) else None
 
@@ -46,11 +45,10 @@ class VerifyingKey:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What people compare and documents name."""
         return Fingerprint(hashlib.sha256(self.raw).hexdigest())
 
     def verify(self, signature: bytes, message: bytes) -> None:
-        """Raise SignatureError unless `signature` is this key's over `message`."""
+        """Raises SignatureError unless `signature` is this key's over `message`."""
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -61,12 +59,11 @@ class VerifyingKey:
 
 
 class SigningKey:
-    """A private key. Its repr shows the fingerprint only."""
+    """A private key, from its 32 bytes. Its repr shows the fingerprint only."""
 
     __slots__ = ("_key", "verifying_key")
 
     def __init__(self, seed: bytes) -> None:
-        """Take the 32 bytes that are the private key."""
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         self.verifying_key = VerifyingKey(self._key.public_key().public_bytes_raw())
 
@@ -75,14 +72,13 @@ class SigningKey:
         return self.verifying_key.fingerprint
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes of signature."""
         return self._key.sign(message)
 
     def __repr__(self) -> str:
         return f"SigningKey({self.fingerprint[:16]}…)"
 
 
-_SMALL = 1 << 15  # so that no more than 24 MB of text are remembered, no matter who sends
+_SMALL = 1 << 15  # so that at most 24 MB of text are remembered, whoever sends
 
 
 class Signature(WireModel):
@@ -120,7 +116,6 @@ class Envelope(WireModel):
         return sha256(self.payload_bytes).hexdigest()
 
     def to_json(self) -> bytes:
-        """The envelope as one line of ASCII."""
         return encode(self)
 
 
@@ -140,24 +135,23 @@ class Verified(Generic[Model]):
 
 
 def payload_type(kind: str) -> str:
-    """The media type of one kind of document."""
     return f"application/vnd.commingle.{kind}+json"
 
 
 def seal(document: WireModel, *, key: SigningKey) -> Envelope:
-    """Sign a document: encode it once, sign exactly those bytes."""
+    """Sign a document: encode it once, and sign exactly those bytes."""
     signature = key.sign(pre_authentication_encoding(payload_type(document.signed_as()), encode(document)))
     return sealed(document, Signature(keyid=key.fingerprint, sig=b64encode(signature).decode()))
 
 
 def sealed(document: WireModel, signature: Signature) -> Envelope:
-    """The envelope of a document that somebody signed, made again from its parts; nothing is verified."""
+    """The envelope of a document, made again from the document and its signature. Nothing is verified."""
     kind = payload_type(document.signed_as())
     return Envelope(payload=b64encode(encode(document)).decode(), payloadType=kind, signatures=(signature,))
 
 
 def parse_envelope(data: bytes) -> Envelope:
-    """An envelope from its JSON bytes, nothing verified yet. Raises DocumentError."""
+    """An envelope from its JSON bytes. Nothing is verified yet. Raises DocumentError."""
     return (_parse_small if len(data) <= _SMALL else _parse)(data)
 
 
@@ -166,7 +160,7 @@ def _parse(data: bytes) -> Envelope:
 
 
 _parse_small = lru_cache(maxsize=512)(_parse)
-"""A coordinator reads all documents of a release from its database whenever one is added."""
+"""A coordinator reads all documents of a release from its database whenever one comes in."""
 
 
 def open_envelope(
@@ -174,10 +168,8 @@ def open_envelope(
 ) -> Verified[Model]:
     """Verify an envelope under one of `keys`, then parse its payload, with `checks` as in `decode`.
 
-    Raises:
-        SignatureError: signed by none of the keys, or the signature does not verify.
-        DocumentError: of another kind, longer than one can be, or the payload is not a valid document in its canonical
-            encoding.
+    Raises SignatureError: signed by none of the keys, or the signature does not verify; DocumentError: of another kind,
+    longer than that kind can be, or the payload is not a valid document in its canonical encoding.
     """
     kind = model.signed_as()
     if envelope.payloadType != payload_type(kind):
@@ -208,7 +200,7 @@ def _open(envelope: Envelope, model: type[Model], key: VerifyingKey, checks: Che
 
 
 _open_small = lru_cache(maxsize=256)(_open)
-"""A release's documents are opened again at each of its steps: the same bytes under the same key give the same."""
+"""Each step of a release opens its documents again: the same bytes under the same key give the same result."""
 
 
 def pre_authentication_encoding(kind: str, payload: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""One line that a party joins with: its invite, who the members are to be, and where the coordinator answers.
+"""One line that a party joins with: its invite, the members of the consortium, and the coordinator's address.
 
     commingle-invite.v1.FINGERPRINT.SECRET+ward,laboratory,registration+https://hub.example
 
-The first name is the party's own. The writer of the line says who the members are. Members read twelve words to each
-other to know that all were shown the same names and keys (`words_of`, docs/proofs/words.md).
+The first name is the party's own. The writer of the line names the members. Members read twelve words to each other to
+check that all were shown the same names and keys (`words_of`, docs/proofs/words.md).
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from commingle.shared.documents.dsse import Fingerprint
-from commingle.shared.documents.errors import DocumentError
+from commingle.shared.errors import DocumentError
 from commingle.shared.text import printable
 
 INVITE_PREFIX = "commingle-invite.v1"
@@ -27,7 +27,7 @@ _LINE = re.compile(rf"([^+]+)\+({_NAME}(?:,{_NAME})+)\+({ADDRESS.pattern})")
 
 
 def coordinator_of(invite: str) -> Fingerprint:
-    """The fingerprint of the coordinator that an invite names. Raises DocumentError."""
+    """The fingerprint of the coordinator in an invite. Raises DocumentError."""
     match = _INVITE.fullmatch(invite.strip())
     if match is None:
         raise DocumentError("this is not an invite", remedy="Paste the whole line the coordinator's operator sent.")
@@ -36,7 +36,7 @@ def coordinator_of(invite: str) -> Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """To one party of a new consortium, whose name is the first of `members`."""
+    """For one party of a new consortium, whose name is the first of `members`."""
 
     invite: str
     members: tuple[str, ...]
@@ -44,7 +44,7 @@ class Invitation:
 
     @classmethod
     def parse(cls, text: str) -> "Invitation":
-        """What a line says. Raises DocumentError."""
+        """Raises DocumentError: the text is no such line."""
         match = _LINE.fullmatch(text.strip())
         names = () if match is None else tuple(match[2].split(","))
         if match is None or len(set(names)) < len(names):
@@ -75,10 +75,9 @@ class Invitation:
 
 _LINES = Path(__file__).with_name("words.txt").read_text("ascii").splitlines()
 WORDS = tuple(word for line in _LINES if not line.startswith("#") for word in line.split())
-"""2048 English words that are told apart by their first four letters, for people who read them to each other."""
+"""2048 English words with different first four letters, for people who read them to each other."""
 WORD_COUNT = 12
-LETTERS = 4
-"""The first letters of a word that say which one it is."""
+LETTERS = 4  # so many first letters identify a word
 _CONTEXT = b"commingle/v1/words"
 _WORD_BITS = 11
 _BITS = WORD_COUNT * _WORD_BITS
@@ -88,7 +87,7 @@ _COST, _BLOCK = 1 << 17, 8
 
 
 def words_of(coordinator: Fingerprint, members: Mapping[str, Fingerprint]) -> tuple[str, ...]:
-    """Twelve words that say who all members are and who the coordinator is: 132 bits of scrypt over names and keys."""
+    """Twelve words that name all members and the coordinator: 132 bits of scrypt over names and keys."""
     roster = json.dumps([coordinator, sorted(members.items())], separators=(",", ":")).encode()
     derived = Scrypt(salt=_CONTEXT, length=_BYTES, n=_COST, r=_BLOCK, p=1).derive(sha256(roster).digest())
     number = int.from_bytes(derived, "big") >> (8 * _BYTES - _BITS)
@@ -97,9 +96,9 @@ def words_of(coordinator: Fingerprint, members: Mapping[str, Fingerprint]) -> tu
 
 
 def wrong_words(typed: str, words: tuple[str, ...]) -> str:
-    """Which of what somebody has typed cannot be right, in a sentence that says no word that was not typed.
+    """What cannot be right in the words that somebody typed, in a sentence with no word that was not typed.
 
-    Empty where all of these words are typed in their order, each in full or by its first four letters.
+    Empty if all these words were typed in order, each in full or by its first four letters.
     """
     given = typed.lower().replace(",", " ").split()
     if len(given) != len(words):

@@ -1,7 +1,7 @@
-"""Alignment by the linkage key, and handing that key over through a coordinator that cannot read it (docs/adr/0008).
+"""Alignment by the linkage key, and sending that key through a coordinator that cannot read it (docs/adr/0008).
 
-The sealing key of a member counts only under that member's signature, the signature only under a key that was pinned.
-Ordering rule: open the identity of the recipient before sealing to it, and the message's envelope before its box.
+We trust a member's sealing key only under that member's signature, and the signature only under a pinned key. Ordering
+rule: open the identity of the recipient before sealing to it, and the message's envelope before its box.
 """
 
 import hmac
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import AwareDatetime, StringConstraints
 
 from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, open_envelope
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, Hex32, Name, Version, WireModel
+from commingle.shared.errors import DocumentError
 
 _CONTEXT = b"commingle/v1/linkage-key"
 _SEALED_DIGITS = 2 * (32 + 32 + 16)  # encapsulated key, linkage key, tag
@@ -24,7 +24,7 @@ _CHECK_DIGITS = 16
 
 
 class IdentityStatement(WireModel):
-    """A member says which sealing key is its own."""
+    """A member states its own sealing key."""
 
     type: Literal["commingle/identity"] = "commingle/identity"
     version: Version = 1
@@ -63,7 +63,7 @@ def open_linkage_key(
 ) -> Verified[LinkageKeyMessage]:
     """The verified message from that sender to that recipient, its box still closed.
 
-    Raises SignatureError: not signed by the sender; DocumentError: for somebody else or for another consortium.
+    Raises SignatureError, DocumentError.
     """
     message = open_envelope(envelope, LinkageKeyMessage, keys=[key])
     document = message.document
@@ -76,13 +76,13 @@ def open_linkage_key(
 
 
 def sealing_info(*, sender: VerifyingKey, recipient: VerifyingKey, sealing_key: str, coordinator: str) -> bytes:
-    """What HPKE binds the box to: who sealed it, for whom, to which key, in which consortium."""
+    """HPKE binds the box to these: sender, recipient, the recipient's sealing key, and consortium."""
     parties = [sender.fingerprint, recipient.fingerprint, sealing_key, coordinator]
     return _CONTEXT + json.dumps(parties, separators=(",", ":")).encode()
 
 
 def check_value(linkage_key: bytes) -> str:
-    """A few digits by which members can hear that they have the same key; they say nothing about 32 random bytes."""
+    """A few digits by which members can hear that they have the same key; they tell nothing about 32 random bytes."""
     return sha256(_CONTEXT + b"/check" + linkage_key).hexdigest()[:_CHECK_DIGITS]
 
 
@@ -94,7 +94,7 @@ PSEUDONYM_BYTES = 32
 def pseudonyms(linkage_key: bytes, ids: Sequence[bytes], *, spec_digest: str) -> NDArray[np.uint8]:
     """HMAC-SHA256(linkage key, context || spec digest || canonical id) of each subject, (n, 32) bytes.
 
-    Of two releases they cannot be joined without the key, which members alone have.
+    Without the key, which only members have, nobody can join pseudonyms of two releases.
     """
     keyed = hmac.new(linkage_key, _PSEUDONYM_CONTEXT + bytes.fromhex(spec_digest), sha256)
 
@@ -109,8 +109,8 @@ def pseudonyms(linkage_key: bytes, ids: Sequence[bytes], *, spec_digest: str) ->
 def alignment_digest(linkage_key: bytes, *, spec_digest: str, subjects: int, listed: Iterable[bytes]) -> str:
     """HMAC-SHA256(linkage key, context || spec digest || n || length-prefixed sorted ids), hex.
 
-    `listed` are these, in pieces of any length; n is 8 bytes, each length 4 bytes, big-endian. The coordinator, which
-    has no linkage key, can compare digests but cannot test a guess about who is in the list.
+    `listed` are the prefixed ids, in pieces of any length; n has 8 bytes, each length 4 bytes, big-endian. The
+    coordinator has no linkage key: it can compare digests, but cannot test a guess about who is in the list.
     """
     mac = hmac.new(linkage_key, _ALIGNMENT_CONTEXT + bytes.fromhex(spec_digest) + subjects.to_bytes(8, "big"), sha256)
     for piece in listed:

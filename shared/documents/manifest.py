@@ -1,4 +1,4 @@
-"""What is published: the manifest a coordinator signs, and the second moments (docs/design/documents.md#manifest)."""
+"""What is published: the manifest that a coordinator signs, and second moments (docs/design/documents.md#manifest)."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
@@ -35,19 +35,19 @@ class StatedLoss(WireModel):
 
 
 class ScopedLoss(WireModel):
-    """A loss in the release's adjacency; of keyed data sets under replace_one too: one that stays has other values."""
+    """A loss in the release's adjacency; for keyed data sets also under replace_one: one stays, with other values."""
 
     own: StatedLoss
     replacement: Annotated[StatedLoss | None, LEFT_OUT] = None
 
     @property
     def stated(self) -> tuple[StatedLoss, ...]:
-        """What is stated, that in the release's adjacency first."""
+        """The stated losses, the one in the release's adjacency first."""
         return (self.own,) if self.replacement is None else (self.own, self.replacement)
 
 
 class PartyLoss(WireModel):
-    """What one member publishes reveals about its own rows; of that its first stage, where it has one."""
+    """What one member's publications reveal about its own rows; and the part of its first stage, if it has one."""
 
     party: Name
     loss: ScopedLoss
@@ -58,13 +58,15 @@ class PrivacyStatement(WireModel):
     """What the release costs.
 
     Attributes:
-        delta: of all that is stated here.
-        delta_implementation: the part of it that is no noise's: what an exchange may fail to hide; left out, none.
+        delta: of every loss stated here.
+        delta_implementation: the part of delta that noise does not use: the chance that an exchange fails to hide what
+            it should; left out, none.
         trust: whom a member relies on besides itself.
         per_party: the guarantee of each block by itself (Wu et al. 2022).
-        per_subject: of a person, who is a row at every member, to everybody, fellow members included: the sum over all
-            members.
-        per_subject_outsiders: of a person to those who hold no member's noise; only under calibration `analytic`.
+        per_subject: the loss of a person, who is a row at every member, to everybody, fellow members included: the sum
+            over all members.
+        per_subject_outsiders: the loss of a person to those who know no member's noise; only under calibration
+            `analytic`.
     """
 
     adjacency: str
@@ -79,12 +81,12 @@ class PrivacyStatement(WireModel):
 
     @property
     def outsiders(self) -> ScopedLoss:
-        """What outsiders learn of a person; where nothing is stated, what everybody learns."""
+        """What outsiders learn of a person; if nothing is stated, what everybody learns."""
         return self.per_subject_outsiders or self.per_subject
 
     @property
     def scopes(self) -> tuple[ScopedLoss, ...]:
-        """Every loss that is stated: of each member, then of a person."""
+        """Every stated loss: of each member, then of a person."""
         parties = (loss for party in self.per_party for loss in (party.loss, party.first_stage))
         stated = (*parties, self.per_subject, self.per_subject_outsiders)
         return tuple(loss for loss in stated if loss is not None)
@@ -120,17 +122,17 @@ class Manifest(WireModel):
 
 
 class SecondMoments(WireModel):
-    """An estimate G of S = A^T A of the n encoded rows, in encoded units, and what noise is in it.
+    """An estimate G of S = A^T A of the n encoded rows, in encoded units, and the noise in it.
 
     E[G] = S + rows * diag(noise_variance). For rmgm and dgm G = P^T P of the published matrix P (rows x p); for moments
     it is S plus noise.
 
     Attributes:
-        columns: p names, the intercept first; where people are keyed each member's presence before its own columns.
+        columns: p names, the intercept first; for keyed people each member's presence before its own columns.
         gram: p x p, symmetric.
         noise_variance: p variances of one entry's noise in P, 0 for the intercept; all 0 for moments.
-        rows: k for rmgm, n for dgm and moments, the buckets of keyed ones.
-        n: people, of keyed ones about as many as a member holds.
+        rows: k for rmgm, n for dgm and moments, the buckets for keyed moments.
+        n: people; for keyed people about how many a member holds.
         subjects: of the release's members.
         entry_variance: p x p variances of the noise of the entries of G, 0 for exact ones; None for rmgm and dgm.
     """
@@ -158,7 +160,6 @@ class SecondMoments(WireModel):
         rows: int,
         entry_variance: NDArray[np.float64] | None = None,
     ) -> Self:
-        """The estimate that is made of a release of that spec."""
         return cls(
             release=release,
             mechanism=spec.mechanism,

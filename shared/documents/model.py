@@ -1,7 +1,7 @@
-"""Wire models: frozen, strict, nothing unknown allowed; and what is wrong with a document, in the words of people.
+"""Wire models: frozen, strict, nothing unknown allowed; and explanations of what is wrong with a document.
 
-Signed documents are bytes, models are a view of them. An error in what a person has written says which column is wrong
-and what to type.
+Signed documents are bytes, and models are a view of them. An error in what a person has written names the column and
+says what to type.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from commingle.shared.documents.errors import DocumentError
+from commingle.shared.errors import DocumentError
 from commingle.shared.text import printable
 
 _SHOWN_PROBLEMS = 5
@@ -95,10 +95,8 @@ _WORDS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
 def explain(error: ValidationError, said: object = None, kind: type[BaseModel] | None = None) -> str:
     """What is wrong, field by field, without repeating any value but the name of an entry that has one.
 
-    Args:
-        error: of the document.
-        said: the document as its author wrote it, where that is who reads this: entries are called by their names.
-        kind: what it was to be: fields are proposed for one that it does not have.
+    `said` is the document as its author wrote it, if the author reads this: entries are called by their names. `kind`
+    is the intended model: its fields are proposed for one that it does not have.
     """
     found = dict[str, list[str]]()
     errors = error.errors(include_input=False)
@@ -123,7 +121,7 @@ def explain(error: ValidationError, said: object = None, kind: type[BaseModel] |
 
 
 def as_written(payload: bytes | str) -> object:
-    """The document that `explain` names places in; None where it is none."""
+    """The document in which `explain` names places; None if it is none."""
     try:
         return json.loads(payload)
     except (ValueError, RecursionError):
@@ -207,7 +205,7 @@ Version = Annotated[Literal[1], BeforeValidator(whole_number)]
 
 
 LEFT_OUT = Field(exclude_if=lambda value: value is None)
-"""Of a field that most documents do not have: it is left out where it is None."""
+"""For a field that most documents do not have: it is left out if it is None."""
 
 
 def words_of(kind: type) -> str:
@@ -248,13 +246,13 @@ class WireModel(BaseModel):
 
     @classmethod
     def signed_as(cls) -> str:
-        """The kind of document that it is signed as, in the media type of its envelope: what its `type` says."""
+        """The kind of document in the media type of its envelope: its `type` without the prefix."""
         named: str = cls.model_fields["type"].default
         return named.removeprefix("commingle/")
 
 
 def tagged_by(name: str) -> ConfigDict:
-    """The configuration of one of several models that are told apart by this field: documents always have it."""
+    """The configuration of one of several models that this field tells apart: documents always have it."""
     return ConfigDict(json_schema_extra=lambda schema: schema.update(required=[name, *schema.get("required", ())]))
 
 
@@ -265,7 +263,7 @@ def text_digest(text: str) -> str:
 
 Model = TypeVar("Model", bound=WireModel)
 Checks = Callable[[Any], list[str]]
-"""What else a document is refused for, a sentence each: what the model cannot know (`release.checks`)."""
+"""More reasons to refuse a document, a sentence each, which the model cannot know (`release.checks`)."""
 
 
 def encode(document: WireModel) -> bytes:
@@ -274,10 +272,7 @@ def encode(document: WireModel) -> bytes:
 
 
 def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
-    """Parse and validate one document; it names nothing twice. Its model says whether it has use for `checks`.
-
-    Raises DocumentError: the bytes are not a valid document of that kind.
-    """
+    """Parse and validate one document that names nothing twice; some models use `checks`. Raises DocumentError."""
     document = _parse(kind, payload, checks)
     # figures stay text: only the names are looked at
     json.loads(payload, object_pairs_hook=_refuse_names_given_twice, parse_float=str, parse_int=str)
@@ -285,12 +280,11 @@ def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> M
 
 
 def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
-    """Parse and validate one document that was signed: its bytes are the only ones it can have.
+    """Parse and validate a document that was signed: it must have its only canonical bytes.
 
-    A field that has a default may be left out; whatever it says is said as `encode` would say it: no white space, no
-    name twice, no other way to write a number, a date or a letter.
-
-    Raises DocumentError: the bytes are not a valid document of that kind, or not its canonical encoding.
+    A field that has a default may be left out. What a field says is written as `encode` writes it: no white space, no
+    name twice, no other way to write a number, a date or a letter. Raises DocumentError: it is not valid, or not
+    canonical.
     """
     document = _parse(kind, payload, checks)
     if canonical_json(document.model_dump(mode="json", exclude_unset=True)) != payload:

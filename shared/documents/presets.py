@@ -1,30 +1,27 @@
-"""The terms of published papers, as far as they are offered: the one table of `--preset` (docs/presets.md).
+"""The terms of published papers: the one table of `--preset` (docs/presets.md).
 
-A preset sets what its paper fixes. Epsilon is the asker's, and so is all that the paper leaves open.
+A preset sets what its paper fixes. The asker chooses epsilon, and all that the paper leaves open.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import CalibrationName, RegressionMethod, RowMapping
 from commingle.shared.documents.study import Study, Subjects
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.calibration import Calibration
+from commingle.shared.errors import SpecError
 
 _OF_THE_PAPER = ("method", "calibration", "mapping", "intercept")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasePreset:
-    """A release by several parties: one stage, a sketch of k = n^(2/3) or none, and rows neither cut nor whitened.
-
-    Attributes:
-        mechanisms: what it releases; the first, which has a sketch, unless another of them is asked for.
-    """
+    """A release by several parties: one stage, a sketch of k = n^(2/3) or none, and rows neither cut nor whitened."""
 
     paper: str
+    # what it releases; the first, which has a sketch, unless another of them is asked for
     mechanisms: tuple[MechanismName, ...]
     calibration: Calibration
     subjects: Subjects
@@ -53,24 +50,21 @@ class ReleasePreset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionPreset:
-    """A regression by one party.
-
-    Attributes:
-        subjects: of the data set: the paper's neighbours differ in a row's presence if keyed, in its values if listed.
-        most_delta: delta is this or 1/n^2, whichever is less; None where the paper has no delta of its own.
-    """
+    """A regression by one party."""
 
     paper: str
+    # of the data set: the paper's neighbours differ in a row's presence if keyed, in its values if listed
     subjects: Subjects
     method: RegressionMethod
     calibration: CalibrationName
     mapping: RowMapping
     intercept: bool = False
+    # delta is this or 1/n^2, whichever is less; None where the paper has no delta of its own
     most_delta: float | None = None
     public: bool = False
 
     def fields(self, n: int | None) -> dict[str, Any]:
-        """Fields of a `RegressionRequest` about n subjects; n is None where they are listed."""
+        """Fields of a `RegressionRequest` about n subjects; n is None if they are listed."""
         if (n is not None) is not (self.subjects == "keyed"):
             raise SpecError(
                 f"{self.paper} is about {self.subjects} data sets",
@@ -120,7 +114,7 @@ PRESETS: Mapping[str, ReleasePreset | RegressionPreset] = {**RELEASES, **REGRESS
 
 
 def release_preset(name: str) -> ReleasePreset:
-    """One for releases. Raises SpecError for one of a regression by one party."""
+    """A preset for releases. Raises SpecError for one of a regression by one party."""
     if name not in RELEASES:
         raise SpecError(
             f"{REGRESSIONS[name].paper} is a regression by one member and no release",
@@ -130,7 +124,7 @@ def release_preset(name: str) -> ReleasePreset:
 
 
 def regression_preset(name: str) -> RegressionPreset:
-    """One for regressions. Raises SpecError for one of a release."""
+    """A preset for regressions. Raises SpecError for one of a release."""
     if name not in REGRESSIONS:
         raise SpecError(
             f"{RELEASES[name].paper} is a release by several members and no regression",

@@ -1,8 +1,8 @@
-"""A regression one party publishes by itself: what was asked, what came out, what it cost, under its signature.
+"""A regression one party publishes by itself: the request, the result and its cost, under its signature.
 
-A request is named by the digest of its bytes, with a nonce in them, and that digest names the charge in the party's
-ledger: the same request again is the same regression, and asking twice takes two nonces. Nothing in either document
-comes from a private row but through the noise that the charge paid for.
+The digest of a request's bytes, which hold a nonce, names the request, and the charge in the party's ledger: the same
+request again is the same regression, and asking twice takes two nonces. Private rows reach both documents only through
+the noise that the charge paid for.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,6 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
-from commingle.shared.documents.errors import require
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, decode, encode
 from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, NumericAttribute, encoded_columns
@@ -26,10 +25,9 @@ from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.documents.statements import ChargedLoss, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss
 from commingle.shared.dp.calibration import stated_epsilon
-from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 from commingle.shared.dp.sensitivity import Adjacency, unit_of
-from commingle.shared.dp.two_stages import plan_two_stages, two_stage_loss
-from commingle.shared.errors import ParameterError
+from commingle.shared.dp.two_stages import Kind, MeasuredAttribute, plan_two_stages, two_stage_loss
+from commingle.shared.errors import ParameterError, require
 
 RegressionMethod = Literal[
     "two_stage",
@@ -61,7 +59,7 @@ class PublicSecondMoments(WireModel):
 
     Attributes:
         rows: how many public rows.
-        features: D x D, the intercept's column of ones first where there is one.
+        features: D x D, the intercept's column of ones first if there is one.
         label: the mean square of the encoded target.
     """
 
@@ -71,25 +69,26 @@ class PublicSecondMoments(WireModel):
 
 
 class RegressionRequest(WireModel):
-    """What is asked of a member's agent, by its own people or systems.
+    """What a member's own people or systems ask of its agent.
 
     Attributes:
         dataset: a registered data set of this member.
         target: the attribute that is explained: numeric or binary.
-        features: the attributes it is explained by.
+        features: the attributes that explain it.
         method: how; `auto` chooses by what is public.
         calibration: None for the method's own.
         epsilon, delta: of the whole regression, in the unit of the data set; below a millionth all would be noise.
-        bounds: of some numeric attributes in their own units, within those they were registered with; they are clipped
-            to these and encoded by these.
+        bounds: of some numeric attributes in their own units, within those they were registered with; values are
+            clipped to these and encoded by these.
         mapping: `maximum` leaves rows within one bound; `per_row` divides each by its norm, `per_row_with_label` its
             label too.
         intercept: whether a column of ones is fitted; else the target is at its midpoint where all features are.
-        row_norm: encoded features of a row are scaled down to this Euclidean norm; None where their bounds do.
-        label_bound: the encoded target is cut to it; 1 are the bounds of its schema.
-        public: needed by dp_pmtolse and dp_pmtse, and looked at by auto.
-        n: about how many rows there are, as everybody may know it; given of a keyed data set, where the exact number
-            is private, and only of one.
+        row_norm: encoded features of a row are scaled down to this Euclidean norm; None if only their bounds limit
+            them.
+        label_bound: the encoded target is cut to it; 1 stands for the bounds of its schema.
+        public: for dp_pmtolse and dp_pmtse, and for auto.
+        n: about how many rows there are, as everybody may know; only for a keyed data set, where the exact number is
+            private.
         nonce: tells two equal questions apart.
     """
 
@@ -125,22 +124,19 @@ class RegressionRequest(WireModel):
 
     @property
     def keyed(self) -> bool:
-        """Whether it is asked of a keyed data set."""
         return self.n is not None
 
     @property
     def adjacency(self) -> Adjacency:
-        """In which epsilon and delta are meant."""
         return unit_of(keyed=self.keyed)
 
     @property
     def maps_rows(self) -> bool:
-        """Whether it says how rows are divided or cut, which a method in two stages decides itself."""
+        """Whether it says how rows are divided or cut; a method in two stages decides that itself."""
         return (self.mapping, self.row_norm, self.label_bound) != ("maximum", None, 1.0)
 
     @property
     def id(self) -> str:
-        """SHA-256 of the request's bytes, hex."""
         return sha256(encode(self)).hexdigest()
 
 
@@ -165,7 +161,7 @@ class RegressionPrivacy(ChargedLoss):
         epsilon, delta: the guarantee.
         guarantee: the method's own sentence, with its source.
         exact_noise: whether noise was drawn exactly; otherwise it is floating point, which no proof covers.
-        replacement: of keyed data sets, what the charge keeps besides: the loss under replace_one.
+        replacement: for keyed data sets the charge also keeps the loss under replace_one.
     """
 
     rho_units: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,60}$")]
@@ -186,11 +182,11 @@ class RegressionResult(WireModel):
     """What a member publishes.
 
     Attributes:
-        method, calibration, reason: what was used, and why where `auto` was asked for.
+        method, calibration, reason: what was used, and why if the request said `auto`.
         target, features: public schemas, in the order of the request.
-        n: how many rows there are; of a keyed data set, where that is private, the public figure of the request.
+        n: how many rows there are; for a keyed data set, where that is private, the public figure of the request.
         coefficients: the intercept first.
-        published: further privatised quantities that the same charge paid for; of `two_stage` the noisy sums of both
+        published: further privatised quantities that the same charge paid for; for `two_stage` the noisy sums of both
             stages, whole numbers, and the scales of their noise.
         ledger_head: of the member's chain when it signed.
     """
@@ -215,12 +211,12 @@ class RegressionResult(WireModel):
 
     @property
     def spec(self) -> str:
-        """What the ledger's chain calls it: the request's digest."""
+        """The ledger's chain names it so: by the request's digest."""
         return self.request.id
 
 
 def regression_columns(features: tuple[Attribute, ...]) -> tuple[EncodedColumn, ...]:
-    """What each coefficient belongs to: the intercept, then the encoded columns of the features."""
+    """The columns of the coefficients: the intercept, then the encoded columns of the features."""
     return (EncodedColumn(INTERCEPT, INTERCEPT, 0.0, 1.0), *encoded_columns(features))
 
 
@@ -241,9 +237,9 @@ def coefficients_of(
 ) -> tuple[Coefficient, ...]:
     """Coefficients with their counterparts in original units; post-processing.
 
-    With y = o + s y~ and x_j = o_j + s_j x~_j:  b_j = s b~_j / s_j,  b_0 = o + s b~_0 - sum_j b_j o_j. Where a row and
-    its target are divided alike these are the same (Kalaja 2020, 3.3 and 3.4). What leaves the range of floats is the
-    nearest end of it, and 0 where there is none: a result is never refused for its size.
+    With y = o + s y~ and x_j = o_j + s_j x~_j: b_j = s b~_j / s_j, b_0 = o + s b~_0 - sum_j b_j o_j. These stay the
+    same if a row and its target are divided alike (Kalaja 2020, 3.3 and 3.4). A value outside the range of floats
+    becomes the nearest end of it, and NaN becomes 0: a result is never refused for its size.
     """
     columns, (label,) = regression_columns(features), target.columns
     slopes = [label.scale * b / c.scale for b, c in zip(encoded[1:], columns[1:], strict=True)]
@@ -279,12 +275,8 @@ class VerifiedRegression:
 def verify_regression(data: bytes, *, trusted_party: str | None = None) -> VerifiedRegression:
     """Check a party's regression offline: signature, units, and that the promise follows from the charge.
 
-    Args:
-        data: JSON of a signed document.
-        trusted_party: fingerprint of the key it must be signed with; None accepts any.
-
-    Raises:
-        DocumentError, SignatureError, VerificationError: naming the first thing that does not hold.
+    `data` is the JSON of a signed document. It must be signed with the key of the fingerprint `trusted_party`; None
+    accepts any. Raises DocumentError, SignatureError, VerificationError: naming the first thing that does not hold.
     """
     opened = decode(SignedDocument, data).open(RegressionResult)
     result, signer = opened.document, opened.signer
@@ -341,7 +333,7 @@ def _require_units(result: RegressionResult) -> None:
 
 
 def _require_promise(result: RegressionResult) -> None:
-    """Gaussian noise promises what its rho implies; a method with a proof of its own what was asked for."""
+    """Gaussian noise promises what its rho implies; a method with a proof of its own promises what was asked for."""
     privacy, request = result.privacy, result.request
     _require(privacy.adjacency == request.adjacency, "the guarantee is under another adjacency than was asked for")
     told = privacy.adjacency == "replace_one" or privacy.protects == PROTECTS_PRESENCE
@@ -363,7 +355,7 @@ def _require_promise(result: RegressionResult) -> None:
 
 
 def _require_replacement(privacy: RegressionPrivacy) -> None:
-    """Replacing a row is removing one and adding one: no cheaper, and in rho at most four times as dear."""
+    """Replacing a row is removing one and adding one: never cheaper, and in rho at most four times as expensive."""
     if privacy.adjacency == "replace_one":
         _require(privacy.replacement is None, "it states two losses under one adjacency")
         return
@@ -397,5 +389,5 @@ def _require_stages(result: RegressionResult) -> None:
 
 
 def is_charged(result: RegressionResult, cost: Cost) -> bool:
-    """Whether a ledger's charge is what a result states; of an adopted charge it is not known to be Gaussian."""
+    """Whether a ledger's charge is what a result states; an adopted charge is not known to be Gaussian."""
     return cost.approximate() == result.privacy.cost.approximate()

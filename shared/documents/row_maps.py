@@ -1,7 +1,7 @@
 """The affine map of a party's rows before they are clipped: none, a public whitening, or one that its sums suggest.
 
 A party with a first stage publishes noisy sums of its own columns for a share of its rho. Everybody who has the spec
-and the sums computes the same map, and all else about both stages follows from the closed terms of the spec alone
+and the sums computes the same map. All else about both stages follows from the closed terms of the spec alone
 (docs/design/encoding.md#first-stage, docs/proofs/two-stages.md).
 """
 
@@ -11,11 +11,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import CategoricalAttribute
 from commingle.shared.documents.terms import PartyTerms, Terms, allowed_rho, settled
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
-from commingle.shared.dp.first_stage import (
+from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
+from commingle.shared.dp.sensitivity import Adjacency, indicators, squared_sensitivity
+from commingle.shared.dp.two_stages import (
     FirstStage,
     Kind,
     MeasuredAttribute,
@@ -24,8 +25,7 @@ from commingle.shared.dp.first_stage import (
     scaling,
     sums_of,
 )
-from commingle.shared.dp.fixed_point import MATRIX_BITS, SCALE, IntegerMap
-from commingle.shared.dp.sensitivity import Adjacency, indicators, squared_sensitivity
+from commingle.shared.errors import SpecError
 
 _ROUNDING = 1e-6  # of gains, which are rounded down
 
@@ -36,17 +36,14 @@ def target_rho(terms: Terms) -> Rho:
 
 
 def stage_targets(terms: Terms, party: PartyTerms) -> tuple[Rho, Rho]:
-    """How a party's target is split: its share for the first stage, rounded down, and the rest."""
+    """The split of a party's target: its share for the first stage, rounded down, and the rest."""
     whole = target_rho(terms)
     first = Rho(int(Fraction(settled(party.first_stage_share) or 0) * whole.units))
     return first, whole - first
 
 
 def first_stage_of(terms: Terms, party: PartyTerms) -> FirstStage | None:
-    """The noise of a party's sums; None where it publishes none.
-
-    Raises ParameterError: sums or noise leave exact arithmetic.
-    """
+    """The noise of a party's sums; None if it publishes none. Raises ParameterError: they leave exact arithmetic."""
     if party.first_stage_share is None:
         return None
     first, _ = stage_targets(terms, party)
@@ -54,7 +51,7 @@ def first_stage_of(terms: Terms, party: PartyTerms) -> FirstStage | None:
 
 
 def sums_expected(party: PartyTerms) -> int:
-    """How many sums a party's first stage has, whatever their noise; 0 where it publishes none."""
+    """How many sums a party's first stage has, whatever their noise; 0 if it publishes none."""
     return 0 if party.first_stage_share is None else sums_of(measured(party), keyed=party.keyed)
 
 
@@ -65,9 +62,9 @@ def measured(party: PartyTerms) -> list[MeasuredAttribute]:
 
 
 def row_map(terms: Terms, party: PartyTerms, sums: Sequence[int] | None) -> IntegerMap | None:
-    """The map of a party's rows by closed terms; None where they are taken as they are encoded.
+    """The map of a party's rows by closed terms, or None.
 
-    Raises SpecError: sums that its first stage does not have, or none where it has one.
+    Raises SpecError: these are not the sums of its first stage.
     """
     stage = first_stage_of(terms, party)
     if (0 if sums is None else len(sums)) != (0 if stage is None else stage.size):
@@ -81,7 +78,7 @@ def row_map(terms: Terms, party: PartyTerms, sums: Sequence[int] | None) -> Inte
 
 
 def radius_squared(terms: Terms, *, n: int) -> Fraction:
-    """r^2 of `scaling` for n people by closed terms, whatever the rows hold. Raises PrivacyError for what has none."""
+    """r^2 of `scaling` for n people by closed terms, whatever the rows hold. Raises PrivacyError: terms without one."""
     if terms.radius is None:
         raise ValueError("the terms are still open: close them first")
     per_party = Fraction(len(terms.columns), len(terms.parties))
@@ -127,5 +124,5 @@ def row_sensitivity(terms: Terms, party: PartyTerms, adjacency: Adjacency) -> in
 
 
 def row_bound(terms: Terms, party: PartyTerms) -> int:
-    """c, the largest squared norm of one integer row of that party; a keyed one has its presence besides."""
+    """c, the largest squared norm of one integer row of that party; for a keyed one with its presence."""
     return row_sensitivity(terms, party, Adjacency.ADD_REMOVE if party.keyed else Adjacency.ZERO_OUT)

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, WithJsonSchema, model_validator
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import LEFT_OUT, WireModel, as_written, explain, tagged_by
 from commingle.shared.dp.fixed_point import IntegerMap, quantise, within_unit
 from commingle.shared.dp.sensitivity import Geometry, contrast_geometry
-from commingle.shared.errors import ParameterError
+from commingle.shared.errors import ParameterError, SpecError
 
 AttributeName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f=\[\]]{1,80}$")]
 Level = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
@@ -20,9 +19,8 @@ Unit = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,80}$")]
 _LEAST_WIDTH = 1e-300
 _MOST_LEVELS = 256
 Missing = Literal["error", "midpoint", "indicator"]
-"""What becomes of missing cells: they are refused, lie at the midpoint, or are 0 beside a column that marks them."""
-GAP = "missing"
-"""How the column that marks missing cells is called, as if it were a level."""
+"""Missing cells are refused, lie at the midpoint, or are 0 beside a column that marks them."""
+GAP = "missing"  # the name of the column that marks missing cells, as if it were a level
 
 
 class Weighted(WireModel):
@@ -30,7 +28,7 @@ class Weighted(WireModel):
 
     Attributes:
         attribute: its name.
-        weight: what its columns are multiplied by before products are summed.
+        weight: its columns are multiplied by this before products are summed.
     """
 
     attribute: AttributeName
@@ -42,21 +40,15 @@ class EncodedColumn:
     """One column of the released matrix and how it reads in original units.
 
     original value = offset + scale * encoded value; for a level's indicator the original value is the indicator.
-
-    Attributes:
-        name: unique in the release.
-        label: what a coefficient table prints, for example `sex[male]`.
-        offset: original value at encoded 0.
-        scale: original units per encoded unit, positive.
     """
 
-    name: str
-    label: str
-    offset: float
-    scale: float
+    name: str  # unique in the release
+    label: str  # what a coefficient table prints, for example `sex[male]`
+    offset: float  # original value at encoded 0
+    scale: float  # original units per encoded unit, positive
 
 
-_FACTORS = {  # flat: interfaces that describe themselves without end are of no use to those who generate clients
+_FACTORS = {  # flat: generators of clients cannot use a description that contains itself
     "anyOf": [{"type": "array", "items": {}, "minItems": 2, "maxItems": 3}, {"type": "null"}],
     "description": "numbers and binary attributes that the table holds, each as an attribute",
     "title": "Product",
@@ -68,11 +60,11 @@ class NumericAttribute(WireModel):
 
     Attributes:
         name: of the column; without `=` and brackets.
-        lower: the least value, from public knowledge; lower ones count as this.
+        lower: the least value, from public knowledge; lower values count as this.
         upper: the largest, likewise.
         unit: of the values, for people.
-        missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
-        product: the attributes that the agent multiplies to make it; left out, the table holds it.
+        missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in an extra column.
+        product: the attributes whose product this is; the agent multiplies them. Left out, the table holds it.
     """
 
     model_config = tagged_by("kind")
@@ -100,13 +92,12 @@ class NumericAttribute(WireModel):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """One column, and another where missing cells are marked."""
         half = self.upper / 2 - self.lower / 2
         return (EncodedColumn(self.name, self.name, self.lower + half, half), *_gap_column(self))
 
     @property
     def stand_in(self) -> str:
-        """What a missing cell counts as where it is not marked."""
+        """The value of a missing cell that is not marked."""
         if self.product is not None:
             return f"what follows from the midpoint of {' or '.join(dict.fromkeys(f.name for f in self.product))}"
         unit = f" {self.unit}" if self.unit else ""
@@ -117,10 +108,10 @@ class Intervals(WireModel):
     """The intervals of a number that are levels of an attribute. A cut belongs to the interval that it begins.
 
     Attributes:
-        lower: the least value of the number, as the agent's attribute of the same name has it.
+        lower: the least value of the number, as in the agent's attribute of the same name.
         upper: the largest, likewise.
         unit: of the values, likewise.
-        cuts: where an interval ends and the next begins; public numbers.
+        cuts: public numbers at which an interval ends and the next begins.
     """
 
     lower: float
@@ -140,27 +131,27 @@ class Intervals(WireModel):
 
     @property
     def limits(self) -> tuple[int, ...]:
-        """The cuts as the number is encoded: a value is in the interval as many cuts are at most its integer."""
+        """The cuts as encoded integers. A value is in the interval with the number of cuts up to its integer."""
         return tuple(quantise(within_unit(np.array(self.cuts), self.lower, self.upper)).tolist())
 
     def places(self, encoded: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Which interval each number is in, from its integer within the bounds (docs/proofs/sensitivity.md 1.5)."""
+        """The interval of each number, from its integer within the bounds (docs/proofs/sensitivity.md 1.5)."""
         return np.searchsorted(self.limits, encoded, side="right")
 
     def places_of(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Which interval each number as it is, without NaN, is in; beyond the bounds it is an outermost one."""
+        """The interval of each number as it is, without NaN; numbers beyond the bounds are in an outermost one."""
         return self.places(quantise(within_unit(numbers, self.lower, self.upper)))
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """What the intervals are called: [0, 40), [40, 60), [60, 90]."""
+        """Names of the intervals: [0, 40), [40, 60), [60, 90]."""
         ends = [repr(end).removesuffix(".0") for end in (self.lower, *self.cuts, self.upper)]
         *others, last = (f"[{one}, {other}" for one, other in pairwise(ends))
         return (*(f"{interval})" for interval in others), f"{last}]")
 
     @property
     def middle(self) -> str:
-        """The one with the midpoint of the bounds, as which a missing cell counts that is not marked."""
+        """The interval of the bounds' midpoint: a missing cell that is not marked counts as this."""
         return self.levels[int(self.places(np.zeros(1, np.int64))[0])]
 
 
@@ -170,7 +161,7 @@ class BinaryAttribute(WireModel):
     Attributes:
         name: of the column; without `=` and brackets.
         levels: the two, as the table writes them.
-        missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in a column more.
+        missing: whether missing cells are refused (`error`), count as the midpoint, or are marked in an extra column.
         intervals: the number whose intervals these levels are; left out, the table holds the levels.
     """
 
@@ -188,12 +179,11 @@ class BinaryAttribute(WireModel):
 
     @property
     def geometry(self) -> Geometry:
-        """R = 1, D = 2."""
         return Geometry(radius_squared=1, diameter_squared=4)
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """One column, whose original value is the indicator of the second level, and another for marks."""
+        """One column, whose original value is the indicator of the second level; and one for marks."""
         return (EncodedColumn(self.name, f"{self.name}[{self.levels[1]}]", 0.5, 0.5), *_gap_column(self))
 
     @property
@@ -202,15 +192,15 @@ class BinaryAttribute(WireModel):
 
 
 class CategoricalAttribute(WireModel):
-    """Three levels or more, one-hot against the first, the reference; missing cells as another level, if marked.
+    """Three levels or more, one-hot against the first, the reference; marked missing cells are another level.
 
-    A release holds contrasts in place of them, where it does not map a member's rows (`shared.dp.sensitivity`).
+    A release holds contrasts in their place, unless it maps a member's rows (`shared.dp.sensitivity`).
 
     Attributes:
         name: of the column; without `=` and brackets.
         levels: all of them, as the table writes them; the first is the reference.
-        missing: whether missing cells are refused (`error`) or marked in a column more; of intervals also whether
-            they count as the midpoint of the number, and of pairs as their parts say.
+        missing: whether missing cells are refused (`error`) or marked in an extra column; for intervals they may also
+            count as the midpoint of the number, and for pairs their parts decide.
         intervals: the number whose intervals these levels are; left out, the table holds the levels.
         cross: the two attributes whose pairs of levels these are, as the agent has them; left out, none.
     """
@@ -239,7 +229,6 @@ class CategoricalAttribute(WireModel):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """One indicator per level after the reference."""
         return (*(_indicator(self.name, level) for level in self.levels[1:]), *_gap_column(self))
 
     @property
@@ -250,10 +239,9 @@ class CategoricalAttribute(WireModel):
 
 
 Levelled = Annotated[BinaryAttribute | CategoricalAttribute, Field(discriminator="kind")]
-"""An attribute with levels."""
 
 Factor = Annotated[NumericAttribute | BinaryAttribute, Field(discriminator="kind")]
-"""What a product is made of: each is mapped from its bounds onto [-1, 1] first."""
+"""A factor of a product; each is mapped from its bounds onto [-1, 1] first."""
 
 NumericAttribute.model_rebuild()
 CategoricalAttribute.model_rebuild()
@@ -279,14 +267,14 @@ def parse_attributes(data: bytes) -> tuple[Attribute, ...]:
 
 
 def parts_of(attribute: Attribute) -> tuple[Attribute, ...]:
-    """Both parts of pairs, each factor of a product once; none of what is neither."""
+    """The two parts of pairs, or each factor of a product once; none for other attributes."""
     if isinstance(attribute, CategoricalAttribute):
         return attribute.cross or ()
     return tuple(dict.fromkeys(attribute.product or ())) if isinstance(attribute, NumericAttribute) else ()
 
 
 def as_registered(attribute: Attribute) -> tuple[Attribute, ...]:
-    """What an agent has of this attribute: the number itself of intervals, the parts of pairs and products."""
+    """The agent's attributes behind this one: the number behind intervals, the parts of pairs and products."""
     if parts := parts_of(attribute):
         return tuple(registered for part in parts for registered in as_registered(part))
     if isinstance(attribute, NumericAttribute) or (of := attribute.intervals) is None:
@@ -297,7 +285,7 @@ def as_registered(attribute: Attribute) -> tuple[Attribute, ...]:
 
 
 def asked_as(attribute: Attribute) -> str:
-    """Its name, and those of the parts of pairs and products, which are what an agent has."""
+    """Its name; for pairs and products also the names of the parts, which the agent has."""
     if isinstance(attribute, NumericAttribute) and attribute.product is not None:
         return f"{attribute.name} ({' times '.join(factor.name for factor in attribute.product)})"
     parts = parts_of(attribute)
@@ -305,14 +293,14 @@ def asked_as(attribute: Attribute) -> str:
 
 
 def pairs(one: Levelled, other: Levelled) -> tuple[str, ...]:
-    """What pairs of levels are called, those with the first level of `one` first. Raises ValueError: too many."""
+    """Names of pairs of levels, those with the first level of `one` first. Raises ValueError: too many."""
     if (count := len(one.levels) * len(other.levels)) > _MOST_LEVELS:  # counted before they are made
         raise ValueError(f"{count} pairs of levels, and at most {_MOST_LEVELS} fit an attribute")
     return tuple(f"{first}, {second}" for first in one.levels for second in other.levels)
 
 
 def missing_in_parts(*parts: Attribute) -> Missing:
-    """What becomes of people who lack any. Raises ValueError: one rule would hide what the other marks."""
+    """The common rule for missing cells. Raises ValueError: one rule would hide what the other marks."""
     rules = {part.missing for part in parts} - {"error"}
     if len(rules) > 1:
         names = " and ".join(dict.fromkeys(part.name for part in parts))
@@ -329,9 +317,8 @@ def party_columns(
 ) -> tuple[EncodedColumn, ...]:
     """A member's published columns, named after the encoded ones in their place: these, mixtures or multiples of them.
 
-    Levels have contrasts, unless rows are mapped. `weighted` is the attribute whose columns are multiplied.
-
-    A name of an attribute has no bracket, so no other column has such a name.
+    Levels have contrasts, unless rows are mapped. `weighted` is the attribute whose columns are multiplied. A name of
+    an attribute has no bracket, so no other column has such a name.
     """
 
     def word(attribute: Attribute) -> str | None:
@@ -351,7 +338,7 @@ def party_columns(
 def weight_problems(
     party: str, heavy: Weighted | None, attributes: tuple[Attribute, ...], *, whitened: bool
 ) -> list[str]:
-    """Why no attribute of that member can be weighted so: a sentence, or none."""
+    """Why no attribute of that member can have this weight: a sentence, or none."""
     if heavy is None:
         return []
     if whitened:
@@ -361,16 +348,14 @@ def weight_problems(
 
 
 def presence_column(party: str) -> EncodedColumn:
-    """What says of each row of a member whose people are keyed that there is one."""
+    """For each row of a keyed member: whether there is one."""
     return EncodedColumn(f"present[{party}]", f"present[{party}]", 0.0, 1.0)
 
 
 def words_for_missing(attribute: Attribute, count: int | None = None) -> str | None:
-    """What becomes of an attribute's missing cells, in a sentence; None where there are none, or none are accepted.
+    """What happens to an attribute's missing cells, in a sentence; None if there are none, or none are accepted.
 
-    Args:
-        attribute: of a spec, public.
-        count: how many there are, for their owner only.
+    The attribute is of a spec, public; `count` says how many there are, for their owner only.
     """
     if count == 0 or (attribute.missing == "error" and count is None):
         return None
@@ -462,5 +447,4 @@ class Whitening(WireModel):
         return self
 
     def integer_map(self) -> IntegerMap:
-        """The exact map that agents apply and learners undo."""
         return IntegerMap.of(self.matrix, self.centre)

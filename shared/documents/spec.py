@@ -1,8 +1,8 @@
-"""The release spec: everything public that defines a release, and what it is for (docs/design/documents.md#spec).
+"""The release spec: everything public that defines a release, and its purpose (docs/design/documents.md#spec).
 
-The bytes of the spec, as signed by the proposer, have a SHA-256 digest; that digest is the release's id and what every
-other document refers to. What a study is for stands in its proposer's words: all of it optional, signed with the rest,
-shown to those who decide.
+The SHA-256 digest of the spec's bytes, as the proposer signed them, is the release's id, and all other documents refer
+to it. The proposer's own words state the purpose: they are optional, signed with the rest, and shown to the people who
+decide.
 """
 
 from collections import Counter
@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, NewType, Self
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationInfo, model_validator
 
 from commingle.shared.documents.dsse import VerifyingKey
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import LEFT_OUT, Checks, Count, Digest, Hex32, Name, Version, WireModel
 from commingle.shared.documents.schema import (
     Attribute,
@@ -36,6 +35,7 @@ from commingle.shared.documents.terms import (
     Terms,
 )
 from commingle.shared.dp.calibration import Calibration
+from commingle.shared.errors import SpecError
 from commingle.shared.text import hidden_text, quoted
 
 MAX_FEATURES = 255
@@ -59,20 +59,20 @@ class Attachment(WireModel):
 
 
 def headline_of(study: str, stated: Mapping[str, Any]) -> str:
-    """The question that a study asks, where one is said that is short enough; else its title."""
+    """The question that a study asks, if it is short enough; else its title."""
     purpose = str(stated.get("purpose") or "")
     return purpose if 0 < len(purpose) <= _LONGEST_HEADLINE else study
 
 
 class StatedPurpose(WireModel):
-    """The part of a study and of its spec that says what they are for. Nobody checks it but the people who decide.
+    """The purpose of a study and of its spec. Only the people who decide check it.
 
     Attributes:
         purpose: the question, and what will be done with the answer.
         requester: who asks, by name and institution.
         ethics_reference: of the vote or the approval it is done under.
         target: the attribute that is to be explained: numeric or binary. Forecasts are about it.
-        features: by which; without them by all others.
+        features: the attributes that explain it; left out, all others.
         attachments: files that belong to it.
     """
 
@@ -136,7 +136,7 @@ Buckets = Annotated[int, Field(ge=2, lt=1 << 31)]
 
 
 class PartySpec(PartyTerms):
-    """One member's share of a release: its terms with nothing open, and whose they are.
+    """One member's share of a release: its terms with nothing open, and the keys of the member.
 
     Attributes:
         signing_key: its Ed25519 public key, hex.
@@ -158,40 +158,50 @@ class PartySpec(PartyTerms):
 
 
 class Asked(StatedPurpose):
-    """What a study and its spec say alike, of all members together.
+    """The common part of a study and its spec, about all members together.
 
     Attributes:
         study: its title.
         mechanism: rmgm, dgm or moments.
-        k: rows of the published matrix, where the mechanism has some; the planner chooses them where a study leaves it
+        k: rows of the published matrix, if the mechanism has such a number; the planner chooses it if a study leaves it
             out.
-        projection: where the mechanism has a k, what rows are mixed with: one signed entry for each person, or, left
-            out, k signs.
+        projection: if the mechanism has a k, rows are mixed with this: `sparse` is one signed entry for each person;
+            left out, k signs.
         calibration: how noise follows from epsilon and delta.
-        epsilon: of each member's block; of keyed data sets about their presence (`add_remove`), of listed ones about
-            their values (`replace_one`).
+        epsilon: of each member's block; for keyed data sets about presence (`add_remove`), for listed ones about values
+            (`replace_one`).
         delta: of each member's block, all of it.
-        id_rules: by which every member writes each column that identifies a person; left out, one column, exactly.
-        n: people, as many as every member has; where they are keyed about as many as a member holds, for planning.
+        id_rules: every member writes each column that identifies a person by these; left out, one column, exactly.
+        n: people, as many as every member has; for keyed people about as many as a member holds, for planning.
         bounds: where members exchange, whether each proves that it keeps its rows within bounds and follows the
             exchange, or is trusted to.
-        buckets: where keyed rows are exchanged, how many there are to put them in.
+        buckets: where keyed rows are exchanged, how many buckets there are for them.
     """
 
-    study: Words
-    mechanism: MechanismName
+    study: Words  # its title
+    mechanism: MechanismName  # rmgm, dgm or moments
+    # rows of the published matrix, where the mechanism has some; the planner chooses them where a study leaves it out
     k: int | None = None
+    # where the mechanism has a k, what rows are mixed with: one signed entry for each person, or, left out, k signs
     projection: Annotated[Projection | None, LEFT_OUT] = None
+    # how noise follows from epsilon and delta
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
+    # of each member's block; of keyed data sets about their presence (`add_remove`), of listed ones about their values
+    # (`replace_one`)
     epsilon: float
-    delta: float
+    delta: float  # of each member's block, all of it
+    # by which every member writes each column that identifies a person; left out, one column, exactly
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
+    # people, as many as every member has; where they are keyed about as many as a member holds, for planning
     n: Annotated[Count, Field(ge=2)]
+    # where members exchange, whether each proves that it keeps its rows within bounds and follows the exchange, or is
+    # trusted to
     bounds: Annotated[Bounds | None, LEFT_OUT] = None
+    # where keyed rows are exchanged, how many there are to put them in
     buckets: Annotated[Buckets | None, LEFT_OUT] = None
 
     def terms_of(self, parties: tuple[PartyTerms, ...], **others: Any) -> Terms:  # noqa: ANN401 - fields of Terms
-        """Its terms, with these parties and what is said otherwise."""
+        """Its terms, with these parties and these changes."""
         said = {name: getattr(self, name) for name in _TERMS}
         return Terms(parties=parties, **{**said, **others})
 
@@ -202,8 +212,8 @@ _TERMS = ("mechanism", "k", "projection", "calibration", "epsilon", "delta", "n"
 class ReleaseSpec(Asked):
     """A proposed release.
 
-    It is parsed without its mechanism: what that one refuses is found by the checks it is validated with
-    (`release.checks`). Where members exchange and it does not say so, bounds are trusted.
+    It is parsed without its mechanism: the checks it is validated with (`release.checks`) find what the mechanism
+    refuses. Where members exchange and it does not say so, bounds are trusted.
     """
 
     largest_bytes: ClassVar[int] = 2 << 20  # the whitening of 255 columns is most of it
@@ -241,42 +251,40 @@ class ReleaseSpec(Asked):
 
     @property
     def keyed(self) -> bool:
-        """Whether people are, which they are at all members or at none."""
+        """Whether people are keyed; they are at all members or at none."""
         return self.parties[0].keyed
 
     @property
     def terms(self) -> Terms:
-        """Its terms, with nothing open but what its mechanism adds."""
+        """Its terms; only what its mechanism adds is still open."""
         bounds, bits = self.bounds or "trusted", self.fraction_bits
         return self.terms_of(self.parties, seed=self.seed, bounds=bounds, fraction_bits=bits)
 
     @property
     def stated_sentences(self) -> tuple[str, ...]:
-        """What it is for, and whom of their people members contribute where that is not everybody."""
+        """Its purpose, and the people whom members contribute if that is not everybody."""
         return (*super().stated_sentences, *self.terms.subset_words)
 
     @property
     def id_rules_in_force(self) -> IdRules:
-        """One rule for each column that identifies a person."""
         return EXACT if self.id_rules is None else self.id_rules
 
     def party(self, name: str) -> PartySpec:
-        """The share of one member. Raises SpecError: the spec does not name that member."""
+        """Raises SpecError: the spec does not name that member."""
         for party in self.parties:
             if party.name == name:
                 return party
         raise SpecError(f"{name} is not a member of this release", remedy="Check the release id.")
 
     def expired(self, now: datetime) -> bool:
-        """Whether nobody may spend budget on it any more."""
+        """From then on nobody may spend budget on it."""
         return now >= self.expires
 
 
 def require_plain_text(spec: ReleaseSpec) -> None:
-    """Refuse a new release whose title or names have characters that nobody is shown (`shared.text`).
+    """Refuse a new release whose title or names have invisible characters (`shared.text`).
 
-    It is no part of the model: what was signed before can still be read, and is shown without them.
-
+    The model does not check this: older signed documents can still be read, and are shown without such characters.
     Raises SpecError: naming the fields.
     """
     if found := list(hidden_text(spec.model_dump())):

@@ -1,10 +1,10 @@
-"""What parties sign besides a spec: about a release, about themselves, and how far their ledgers have come.
+"""The documents that parties sign besides a spec: about a release, about themselves, and about their ledgers.
 
 See docs/design/documents.md#statements. The alignment statement is apart from the approval because approvals are
 published and alignment digests are not.
 
-A ledger's head is kept by witnesses, so that a ledger set back is noticed. A witness takes a statement only if it goes
-further than the newest it has and names that as the one it follows. So two copies of one ledger cannot both go on
+Witnesses keep a ledger's head, so that a ledger that was set back is noticed. A witness takes a statement only if it
+goes further than the newest it has and names that as its predecessor. So two copies of one ledger cannot both go on
 before the same witness: the second would have to name a head it does not have.
 """
 
@@ -17,10 +17,10 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from commingle.shared.documents.dsse import Envelope, SigningKey, Verified, VerifyingKey, open_envelope, seal
-from commingle.shared.documents.errors import DocumentError, ExchangeError
 from commingle.shared.documents.model import LEFT_OUT, Count, Digest, Hex32, Model, Name, Version, WireModel
 from commingle.shared.documents.spec import MAX_COLUMNS, Paragraph, PartySpec, ReleaseSpec
 from commingle.shared.dp.accounting import Loss, Rho
+from commingle.shared.errors import DocumentError, ExchangeError
 
 Sums = Annotated[
     tuple[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)], ...], Field(min_length=1, max_length=2 * MAX_COLUMNS)
@@ -36,11 +36,10 @@ REJECTED_BECAUSE: Mapping[RejectionReason, str] = {
     "exchange": "messages of the exchange do not follow it",
     "expired": "the proposal expired",
 }
-"""Each reason, as people are shown it."""
 
 
 class DeviationError(ExchangeError):
-    """What a member signed in an exchange and no honest member would have; the release ends.
+    """A member signed something in an exchange that no honest member would sign; the release ends.
 
     Attributes:
         evidence: two statements that it signed, although only one was allowed.
@@ -68,11 +67,11 @@ class Enrolment(WireModel):
 
 
 class PartyStatement(WireModel):
-    """What a party signs about one release.
+    """A party's statement about one release.
 
     Attributes:
         spec: the release.
-        party: who says it.
+        party: the party that makes the statement.
     """
 
     spec: Digest
@@ -100,12 +99,11 @@ class FirstApproval(PartyStatement):
     ledger_head: Digest
 
 
-FIRST_APPROVAL = FirstApproval.signed_as()
-"""The kind of document that never leaves its party."""
+FIRST_APPROVAL = FirstApproval.signed_as()  # this kind of document never leaves its party
 
 
 class AlignmentStatement(PartyStatement):
-    """How many subjects a party holds and the keyed digest of their sorted list."""
+    """How many subjects a party holds, and the keyed digest of their sorted list."""
 
     type: Literal["commingle/alignment"] = "commingle/alignment"
     version: Version = 1
@@ -118,8 +116,8 @@ class Rejection(PartyStatement):
 
     Attributes:
         said: why, in the words of the person who decided; they are meant for the proposer.
-        about: whose message does not follow the exchange, where that is the reason.
-        evidence: two statements that it signed, where it may sign one; everybody can verify them.
+        about: the member whose message does not follow the exchange, if that is the reason.
+        evidence: two statements that it signed, although it may sign only one; everybody can verify them.
     """
 
     largest_bytes: ClassVar[int] = 256 << 10  # two statements with sums
@@ -134,7 +132,7 @@ class Rejection(PartyStatement):
 
 
 class Rotation(WireModel):
-    """A party replaces its signing key. Signed under both keys: the old one hands over, the new one is held."""
+    """A party replaces its signing key. Both keys sign: the old one hands over, the new one is held."""
 
     type: Literal["commingle/rotation"] = "commingle/rotation"
     version: Version = 1
@@ -145,7 +143,7 @@ class Rotation(WireModel):
 
 
 class Departure(WireModel):
-    """A party leaves the consortium of this coordinator: it answers no proposal from then on."""
+    """A party leaves the consortium of this coordinator: from then on it answers no proposal."""
 
     type: Literal["commingle/departure"] = "commingle/departure"
     version: Version = 1
@@ -162,11 +160,11 @@ class BlockStatement(PartyStatement):
         rows, columns: the block's shape and its encoded columns, in order.
         sigma: standard deviation of the integer noise, in steps.
         body_sha256: of the Arrow IPC bytes that are uploaded.
-        content_sha256: of the integers themselves (`shared.release.matrix.content_digest`), which the published
-            matrix can be checked against whatever wrote its file.
-        transcript: digest of the exchange the block comes from, where there was one.
-        sums: of its columns, with noise: what the map of its rows follows from (`shared.documents.row_maps`), where the
-            spec calls for a first stage.
+        content_sha256: of the integers themselves (`shared.release.matrix.content_digest`): the published matrix can be
+            checked against it, whatever wrote its file.
+        transcript: digest of the exchange the block comes from, if there was one.
+        sums: noisy sums of its columns, from which the map of its rows follows (`shared.documents.row_maps`), if the
+            spec asks for a first stage.
     """
 
     largest_bytes: ClassVar[int] = 256 << 10  # it names 255 columns
@@ -199,12 +197,12 @@ class SignedDocument(WireModel):
         return cls(signing_key=key.verifying_key.raw.hex(), envelope=seal(document, key=key))
 
     def open(self, model: type[Model]) -> Verified[Model]:
-        """Verify under the enclosed key. Whether to trust that key is the caller's question."""
+        """Verify under the enclosed key. The caller decides whether to trust that key."""
         return open_envelope(self.envelope, model, keys=[VerifyingKey.from_hex(self.signing_key)])
 
 
 class ApprovalRequest(WireModel):
-    """What an agent sends to approve: nothing about its subjects where they are keyed."""
+    """An agent sends this to approve; it says nothing about its subjects if they are keyed."""
 
     approval: Envelope
     alignment: Annotated[Envelope | None, LEFT_OUT] = None
@@ -218,11 +216,7 @@ class RotationRequest(WireModel):
 
 
 def open_statement(envelope: Envelope, model: type[Statement], party: PartySpec, *, spec: str) -> Verified[Statement]:
-    """A verified statement of that kind by that party about the spec with that digest.
-
-    Raises:
-        SignatureError, DocumentError: it is none, or about another release or party.
-    """
+    """A verified statement of that kind by that party about that spec. Raises SignatureError, DocumentError."""
     opened = open_envelope(envelope, model, keys=[party.verifying_key])
     return require_about(opened, party=party.name, spec=spec)
 
@@ -230,9 +224,8 @@ def open_statement(envelope: Envelope, model: type[Statement], party: PartySpec,
 def open_rotation(request: RotationRequest, *, party: str, old_key: VerifyingKey) -> Verified[Rotation]:
     """The verified rotation of that party away from that key.
 
-    Raises:
-        SignatureError: not signed under both keys.
-        DocumentError: of another party or key, or the two signatures are under different documents.
+    Raises SignatureError: not signed under both keys; DocumentError: of another party or key, or the two signatures are
+    under different documents.
     """
     rotation = open_envelope(request.by_old, Rotation, keys=[old_key])
     document = rotation.document
@@ -267,7 +260,7 @@ def open_approvals(envelopes: Mapping[str, Envelope], spec: Verified[ReleaseSpec
 
 
 def approval_set_digest(approvals: Mapping[str, Verified[Approval]]) -> str:
-    """SHA-256 over the approvals' digests in order of party names, hex: names the exact set a debit relied on."""
+    """SHA-256 over the approvals' digests in order of party names, hex: names the exact set that a debit relied on."""
     digests = b"".join(bytes.fromhex(approvals[name].digest) for name in sorted(approvals))
     return sha256(b"commingle/v1/approvals" + digests).hexdigest()
 
@@ -282,12 +275,10 @@ def require_about(statement: Verified[Statement], *, party: str, spec: str) -> V
     return statement
 
 
-NO_HEAD = "0" * 64
-"""What a first statement names as the one it follows."""
+NO_HEAD = "0" * 64  # the predecessor that a first statement names
 
 
-Spent: TypeAlias = tuple[int, Fraction]
-"""Rho in units, and delta."""
+Spent: TypeAlias = tuple[int, Fraction]  # rho in units, and delta
 Units = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,98})$")]
 
 
@@ -315,10 +306,10 @@ class LedgerHead(WireModel):
     """A party's statement about its ledger.
 
     Attributes:
-        height: entries that lead to the head; where lost branches were rejoined, beyond the longest of them.
+        height: entries that lead to the head; if lost branches were rejoined, beyond the longest of them.
         head: digest of the chain's last entry.
-        rho_units, delta: what was debited so far and can never come back, each in the unit of its data set;
-            reservations are not in it.
+        rho_units, delta: what was debited so far and can never come back, each in the unit of its data set, without
+            reservations.
         replacement_units, replacement_delta: the same under replace_one.
     """
 
@@ -341,17 +332,13 @@ class LedgerHead(WireModel):
 
 
 def open_head(signed: SignedDocument, *, party: str | None = None) -> tuple[LedgerHead, VerifyingKey]:
-    """The statement and the key it is signed with. Whether to trust that key is the caller's question.
-
-    Raises:
-        SignatureError, DocumentError: it does not verify, or is another party's.
-    """
+    """The statement and its key, which the caller decides to trust or not. Raises SignatureError, DocumentError."""
     head = _open(signed)
     if party not in {None, head.party}:
         raise DocumentError("the ledger head is another member's", remedy="Send it under its member's name.")
     return head, VerifyingKey.from_hex(signed.signing_key)
 
 
-@lru_cache(maxsize=512)  # what is kept of a member is looked at again with each release
+@lru_cache(maxsize=512)  # each release looks again at the head that is kept of a member
 def _open(signed: SignedDocument) -> LedgerHead:
     return signed.open(LedgerHead).document

@@ -27,23 +27,22 @@ from commingle.shared.documents.terms import AUTO, AskedShare, MechanismName, Pa
 
 Subjects = Literal["keyed", "listed"]
 _ROUNDING = 1e-9
-RECOMMENDED_MECHANISM = "moments"
-"""What is written into a first study, and shown first."""
+RECOMMENDED_MECHANISM = "moments"  # it is written into a first study, and shown first
 
 
 class CutNumber(NumericAttribute):
-    """A number that is released as the interval which it is in.
+    """A number that is released as the interval that it lies in.
 
     Attributes:
-        cuts: public numbers between the bounds, increasing, at which intervals begin; or "every 10", the
-            multiples of 10 between them.
+        cuts: public numbers between the bounds, increasing, at which intervals begin; or "every 10", the multiples of
+            10 between them.
     """
 
     cuts: tuple[float, ...] | Annotated[str, StringConstraints(pattern=r"^every [0-9]{1,9}(\.[0-9]{1,9})?$")]
 
     @property
     def as_levels(self) -> BinaryAttribute | CategoricalAttribute:
-        """As a spec says it. Raises ValueError for cuts that are none, and of a product."""
+        """As a spec has it. Raises ValueError for impossible cuts, and for those of a product."""
         if self.product is not None:
             raise ValueError("a product has no cuts: cut its factors, or leave the cuts out")
         cuts = self.cuts if not isinstance(self.cuts, str) else self._every(Decimal(self.cuts.removeprefix("every ")))
@@ -64,7 +63,7 @@ class CutNumber(NumericAttribute):
 
 
 _SHORT = (("cuts", "cut", "levels"), ("cross", "crossed", "levels"), ("product", "product", "lower"))
-"""What a study writes for short: the field, what that is called here, and a field that it has once it is whole."""
+"""Short forms of a study: the field, its tag here, and a field that the long form has."""
 
 
 def _said(attribute: object) -> object:
@@ -115,7 +114,7 @@ class Crossed(WireModel):
 
     @property
     def as_levels(self) -> CategoricalAttribute:
-        """As a spec says it. Raises ValueError for parts whose pairs are none."""
+        """As a spec has it. Raises ValueError for parts that make no pairs."""
         said = {"name": self.name, "levels": pairs(*self.cross), "missing": missing_in_parts(*self.cross)}
         return CategoricalAttribute.model_validate(said | {"cross": self.cross})
 
@@ -135,7 +134,7 @@ class Product(WireModel):
 
     @property
     def as_number(self) -> NumericAttribute:
-        """As a spec says it. Raises ValueError for factors whose product is none."""
+        """As a spec has it. Raises ValueError for factors that make no product."""
         said = {"name": self.name, "lower": -1, "upper": 1, "missing": missing_in_parts(*self.product)}
         return NumericAttribute.model_validate(said | {"product": self.product})
 
@@ -153,7 +152,7 @@ else:
         Discriminator(_said),
         AfterValidator(_released),
     ]
-"""An attribute as a study asks for it. Once it is read, cut and crossed ones are levels, and products are numbers."""
+"""An attribute as a study asks for it. Reading makes levels of cut and crossed ones, and numbers of products."""
 
 
 class ChosenSubset(WireModel):
@@ -190,7 +189,7 @@ class StudyParty(PartyShare):
     """What one member is asked to contribute.
 
     Attributes:
-        dataset: which of its data sets.
+        dataset: the name of one of its data sets.
         first_stage_share: of its rho for sums of its columns; null for none. Left out, it is what suits the mechanism,
             n and epsilon, and none beside a row norm or a whitening.
     """
@@ -211,15 +210,15 @@ class StudyParty(PartyShare):
 
 
 class Study(Asked):
-    """A study file. What it is for is optional, and so is `k`: the planner chooses one where the mechanism needs it.
+    """A study file. Its purpose is optional, and so is `k`: the planner chooses one if the mechanism needs it.
 
     Attributes:
         lifetime_hours: how long members may take to approve.
-        parties: everybody who is asked, and for what.
+        parties: all members that are asked, and for what.
         bounds: where members exchange, whether members prove that they keep theirs (the default) or are trusted to.
-        subjects: "listed" where all members hold the same people, and their list is public to them; "keyed" where each
-            holds people of its own, and who they are is protected. Left out, keyed of rmgm and moments, and listed of
-            dgm and of a sparse projection.
+        subjects: "listed" if all members hold the same people, and their list is public to them; "keyed" if each holds
+            people of its own, and who they are is protected. Left out, keyed for rmgm and moments, and listed for dgm
+            and for a sparse projection.
         buckets: of keyed rows that are exchanged; left out, as many as the planner finds worth their seconds.
     """
 

@@ -1,6 +1,6 @@
-"""How subjects are identified: columns, and the named rules by which every member writes what they hold.
+"""How subjects are identified: by columns, and by the named rule with which every member writes each of them.
 
-A rule never changes what it does: another way of writing is another name (docs/design/encoding.md#subject-ids).
+A rule never changes what it does: another way of writing gets another name (docs/design/encoding.md#subject-ids).
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints
 
-from commingle.shared.documents.errors import SpecError
+from commingle.shared.errors import SpecError
 from commingle.shared.text import counted, printable
 
 _PREFIX = "[A-Za-z_.:#/-]{1,16}"
@@ -28,8 +28,7 @@ IdRules = Annotated[tuple[IdRule, ...], Field(min_length=1, max_length=MAX_KEYS)
 """One rule for each column that identifies a subject, in order."""
 SubjectColumns = str | Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_KEYS)]
 """The column that identifies a subject, or several that do so together."""
-EXACT: IdRules = ("exact/1",)
-"""What leaving the rules out has always meant."""
+EXACT: IdRules = ("exact/1",)  # the meaning of left out rules, always
 
 LONGEST_PART = 1024
 """Bytes of UTF-8 that a cell of an id has at most: putting many combining marks in order takes quadratic time."""
@@ -47,7 +46,6 @@ def canonical_subject(identifier: str) -> bytes:
 
 
 def _is_possible(text: str) -> bool:
-    """Whether a text is short enough and every character of it is one: half a surrogate pair is none."""
     try:
         return len(text) <= LONGEST_PART and len(text.encode()) <= LONGEST_PART
     except UnicodeEncodeError:
@@ -78,7 +76,7 @@ def _digits(text: str) -> str:
 
 
 def _digits_after(prefix: str, text: str) -> str:
-    """The digits/1 of what stands behind a prefix, in capitals or not; of the whole text where that is not there."""
+    """The digits/1 of what follows a prefix, in capitals or not; of the whole text if the prefix is not there."""
     return _digits(_text(text).removeprefix(_text(prefix)))
 
 
@@ -100,8 +98,7 @@ _RULES: Mapping[str, Callable[[str], str]] = {
     "digits/1": _digits,
     "date/1": _date,
 }
-RULE_NAMES = (*_RULES, "digits-after:P-/1")
-"""The last one is of a prefix P-; there may be any in its place."""
+RULE_NAMES = (*_RULES, "digits-after:P-/1")  # the last one has the prefix P-; any other may stand in its place
 
 
 def is_id_rule(name: str) -> bool:
@@ -115,7 +112,7 @@ def _written_by(rule: IdRule) -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class SubjectKey:
-    """By which columns subjects are identified, and by which rule each is written."""
+    """The columns that identify subjects, and the rule by which each is written."""
 
     columns: tuple[str, ...]
     rules: IdRules
@@ -124,7 +121,7 @@ class SubjectKey:
     def of(cls, columns: SubjectColumns, rules: IdRules | None = None) -> Self:
         """A key; without rules each column is taken exactly.
 
-        Raises SpecError: there is not one rule for each column, or a column is named twice.
+        Raises SpecError: not one rule a column, or a column twice.
         """
         names = (columns,) if isinstance(columns, str) else columns
         chosen = EXACT * len(names) if rules is None else rules
@@ -140,7 +137,7 @@ class SubjectKey:
         return ", ".join(name if rule in EXACT else f"{name} ({rule})" for name, rule in pairs)
 
     def canonical(self, cells: Sequence[str]) -> bytes:
-        """One subject's id, from the text of its cells; empty where a cell does not follow its rule. Total.
+        """One subject's id, from the text of its cells; empty if a cell does not follow its rule. Total.
 
         The parts of several columns stand in a JSON array, so no two lists of parts give the same bytes.
         """
@@ -151,21 +148,19 @@ class SubjectKey:
         return (parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))).encode()
 
     def written(self, cells: Sequence[str]) -> bytes:
-        """One subject's id from cells that are taken as they stand."""
         return SubjectKey(self.columns, EXACT * len(self.columns)).canonical(cells)
 
 
 def id_parts(identifier: str, columns: int) -> tuple[str, ...]:
-    """The parts of a canonical id of that many columns; each is written as it stands by the rule that made it."""
+    """The parts of a canonical id of that many columns; the rule that made a part writes it as it stands."""
     return (identifier,) if columns == 1 else tuple(json.loads(identifier))
 
 
 def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
     """How ids are written that a twentieth of them or more share, in words that people can read to each other.
 
-    Where all of at least `_RARE` are digits behind one prefix that a rule can have, it stands there as it is.
-
-    A function of private rows: for their owner, who compares it with other members' owners before a release.
+    If all of at least `_RARE` are digits behind one prefix that a rule can have, the prefix stands there as it is. A
+    function of private rows: only for their owner, who compares it with other members' owners before a release.
     """
     found, total = dict[tuple[str, ...], list[list[str]]](), 0
     for each in ids:
@@ -186,10 +181,10 @@ def forms_of(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def prefix_rule(members: Iterable[Sequence[str]]) -> IdRule | None:
-    """The rule by which ids of all members are digits, where `forms_of` them differ by one constant prefix.
+    """The rule by which ids of all members are digits, if their `forms_of` differ by one constant prefix.
 
-    None unless each member has one form, either with that prefix or of digits alone, that the rule keeps apart: equally
-    many digits, or none with leading zeros.
+    None unless each member has one form, either with that prefix or of digits alone, and the rule keeps ids apart: they
+    have equally many digits, or none has leading zeros.
     """
     prefixes = set[str]()
     for forms in members:
@@ -221,7 +216,7 @@ _UNEVEN = "another number of cells than there are columns"
 
 @dataclass(frozen=True, slots=True)
 class IdCounts:
-    """What the subject ids of a table are like. Functions of private rows: for their owner, and nobody else.
+    """Counts about the subject ids of a table. They are functions of private rows: only for their owner.
 
     Attributes:
         missing: rows with an empty cell in the key.
@@ -241,13 +236,13 @@ class IdCounts:
     uneven: int = 0
 
     def __add__(self, other: Self) -> Self:
-        """Counts of both; duplicates among them are still to be looked for."""
+        """The caller still looks for duplicates between both."""
         added = ("rows", "missing", "invalid", "changed", "unreadable", "uneven")
         return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in added})
 
     @property
     def problems(self) -> list[str]:
-        """Why these rows are no list of subjects, each reason with its count. Empty: they are one."""
+        """Why these rows are no list of subjects, each reason with its count; empty if they are one."""
         found = (
             (self.missing, "subject id is missing", "subject ids are missing"),
             (self.invalid, "subject id does not follow its rule", "subject ids do not follow their rule"),
@@ -258,7 +253,7 @@ class IdCounts:
         return [counted(count, one, many) for count, one, many in found if count]
 
     def sentence(self, key: SubjectKey) -> str:
-        """All counts, for whom the rows belong to."""
+        """All counts, for the owner of the rows."""
         ids = counted(self.changed, "id is", "ids are")
         written = [f"{ids} written otherwise by {', '.join(key.rules)}"] if self.changed else []
         return ", ".join([counted(self.rows, "row"), *self.problems, *written])

@@ -1,4 +1,4 @@
-"""Whom a member contributes: those of its people who are in public subsets, each told by levels of one attribute."""
+"""The people whom a member contributes: those in public subsets, each defined by levels of one attribute."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from commingle.shared.documents.schema import Level, Levelled
 
 
 class Subset(WireModel):
-    """People who have one of some levels of an attribute. Who lacks the attribute is not among them.
+    """People who have one of some levels of an attribute. A person without the attribute is not among them.
 
     Attributes:
         attribute: as the agent has it, or intervals of a number that it has; it need not be released.
@@ -40,7 +40,7 @@ class Subset(WireModel):
 
     @property
     def chooses_by(self) -> str:
-        """The name of its line: subsets by one number share a line even where their cuts differ."""
+        """The name of its line: subsets by one number share a line even if their cuts differ."""
         cut = self.attribute.intervals
         return self.attribute.model_dump_json() if cut is None else f"{self.attribute.name} ({cut.unit or ''})"
 
@@ -63,7 +63,7 @@ def require_people(subsets: tuple[Subset, ...] | None) -> tuple[Subset, ...] | N
 
 
 def contradiction(subsets: Iterable[Subset]) -> str | None:
-    """The attribute by which nobody is in all of these, whatever its cuts are in each; None where there is none."""
+    """The attribute that keeps everybody out of one of these, whatever its cuts are in each; None if there is none."""
     alike = defaultdict[str, list[Subset]](list)
     for subset in subsets:
         alike[subset.chooses_by].append(subset)
@@ -79,6 +79,6 @@ Subsets = Annotated[tuple[Subset, ...] | None, Field(min_length=1, max_length=8)
 
 
 def subset_words(party: str, subsets: Iterable[Subset] | None) -> str | None:
-    """Whom a member's share speaks of, as a sentence; None where that is everybody whom it holds."""
+    """The people whom a member's share is about, as a sentence; None if it is all that it holds."""
     said = " and whose ".join(map(str, subsets or ()))
     return f"Only those of {party}'s people count whose {said}." if said else None

@@ -1,8 +1,7 @@
-"""The terms of a release: everything that its noise, its maps of rows and its forecast follow from.
+"""The terms of a release: its noise, its maps of rows and its forecast follow from them alone.
 
-Studies (`release.checks.terms_of`), specs (`ReleaseSpec.terms`) and plans all say them. What a study leaves open and
-what a mechanism adds is closed by `release.checks.closed` and nowhere else; open is what is `AUTO`, and None of
-buckets and bounds.
+Studies (`release.checks.terms_of`), specs (`ReleaseSpec.terms`) and plans all have them. Only `release.checks.closed`
+closes what a study leaves open and what a mechanism adds. `AUTO` is open, and so is None for buckets and bounds.
 """
 
 from collections.abc import Iterable
@@ -27,16 +26,15 @@ from commingle.shared.documents.schema import (
 from commingle.shared.documents.subsets import Subsets, subset_words
 from commingle.shared.dp.accounting import delta_left
 from commingle.shared.dp.calibration import Calibration, calibrated_rho
-from commingle.shared.dp.first_stage import RadiusRule
 from commingle.shared.dp.fixed_point import FRACTION_BITS
 from commingle.shared.dp.sensitivity import Adjacency, Geometry, unit_of
+from commingle.shared.dp.two_stages import RadiusRule
 from commingle.shared.errors import ParameterError
 
 AUTO: Literal["auto"] = "auto"
-MAPPED_ROW_NORM = 1.0
-"""Mapped rows are cut at it; what is cut is up to the map."""
+MAPPED_ROW_NORM = 1.0  # mapped rows are cut at it; the map decides how much that cuts
 MECHANISM_NAMES: tuple[str, ...] = ("rmgm", "dgm", "moments")
-"""What a document may name. `mechanisms.registry` has one of each name; documents know nothing else of them."""
+"""The names that a document may use. `shared.mechanisms` has one of each; documents know nothing else of them."""
 
 
 def _known(name: str) -> str:
@@ -58,14 +56,14 @@ Numbers = TypeVar("Numbers", float, NDArray[np.float64])
 
 
 def settled(value: Number | Literal["auto"] | None) -> Number | None:
-    """A term that is no longer open. Raises ValueError for one that is: nothing may be calibrated by it."""
+    """A term that is no longer open. Raises ValueError for an open one: nothing may be calibrated by it."""
     if value == AUTO:
         raise ValueError("the terms are still open: close them first")
     return value
 
 
 class PartyShare(WireModel):
-    """What one member is asked to contribute to a release; a share that is left to the mechanism is `AUTO`.
+    """What one member is asked to contribute to a release; `AUTO` leaves a share to the mechanism.
 
     Attributes:
         name: of the member, as enrolled.
@@ -76,7 +74,7 @@ class PartyShare(WireModel):
             (`shared.documents.row_maps`); null for none.
         weighted: an attribute whose sums get less noise than those of others, 2 to 4 times in relation to them; left
             out, none.
-        where: of keyed people those who count, which are in all of these subsets; left out, everybody.
+        where: only keyed people who are in all of these subsets count; left out, everybody.
     """
 
     name: Name
@@ -94,13 +92,13 @@ class PartyShare(WireModel):
 
 
 class PartyTerms(PartyShare):
-    """What one party contributes, as noise and forecasts see it; a weight that is left to the mechanism is `AUTO`.
+    """What one party contributes, as noise and forecasts see it; `AUTO` leaves a weight to the mechanism.
 
     Attributes:
         cross_weight: of its products with other parties' columns where the sums of its columns have 1, in the noise of
-            its block (`mechanisms.moments.entries`); None where sums have 2 and products 1.
-        subjects: "keyed" where each row's place follows from its subject's pseudonym and its first column says that it
-            is there (docs/proofs/keyed-subjects.md); None where all parties hold one list of subjects.
+            its block (`mechanisms.moments.entries`); None if sums have 2 and products 1.
+        subjects: "keyed" if each row's place follows from its subject's pseudonym and its first column says that it is
+            there (docs/proofs/keyed-subjects.md); None if all parties hold one list of subjects.
     """
 
     cross_weight: CrossWeight | Literal["auto"] | None = AUTO
@@ -112,12 +110,12 @@ class PartyTerms(PartyShare):
 
     @property
     def columns(self) -> tuple[EncodedColumn, ...]:
-        """Its columns without presence: mixtures where rows are whitened, and encoded ones otherwise."""
+        """Its columns without presence: mixtures if rows are whitened, else encoded ones."""
         return party_columns(self.attributes, whitened=True) if self.whitening else encoded_columns(self.attributes)
 
     @property
     def block_columns(self) -> tuple[EncodedColumn, ...]:
-        """What its block holds in their place, in order; keyed subjects have their presence first."""
+        """The columns of its block, in order; keyed subjects have their presence first."""
         heavy = None if self.weighted is None else self.weighted.attribute
         whitened, scaled = self.whitening is not None, self.mapped_by_sums
         own = party_columns(self.attributes, whitened=whitened, scaled=scaled, weighted=heavy)
@@ -130,63 +128,55 @@ class PartyTerms(PartyShare):
 
     @property
     def contrasted(self) -> bool:
-        """Whether its levels are contrasts, as they are where its rows are not mapped."""
+        """Whether its levels are contrasts, as they are unless its rows are mapped."""
         return self.whitening is None and not self.mapped_by_sums
 
     @property
     def geometries(self) -> tuple[Geometry, ...] | None:
-        """What bounds a row besides `row_norm`; nothing once it is mapped."""
+        """These bound a row besides `row_norm`; None once rows are mapped."""
         pairs = zip(self.attributes, self.weights, strict=True)
         return tuple(a.geometry.weighted(w) for a, w in pairs) if self.contrasted else None
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """What the columns of each attribute are multiplied by."""
+        """Factors of the columns of each attribute."""
         heavy = self.weighted
         return tuple(heavy.weight if heavy and heavy.attribute == a.name else 1 for a in self.attributes)
 
     @property
     def clipped_at(self) -> float | None:
-        """The norm at which rows are cut before anything is known of them: None where sums suggest a map."""
+        """The norm at which rows are cut before anything is known of them; None if sums suggest a map."""
         return self.row_norm if self.first_stage_share in {None, AUTO} else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A release as far as its noise and its forecast need it; what is not explained is as in `ReleaseSpec`.
-
-    Attributes:
-        k: None for one that is not chosen yet, and for mechanisms that have none.
-        epsilon, delta: per party, in the adjacency of its subjects.
-        seed: of what rows are mixed with, hex; None until there is a spec.
-        bounds, buckets: None also where they are still open.
-        delta_implementation: the part of delta that is no noise's; None until the terms are closed.
-        radius: where mapped rows are cut; None until then.
-    """
+    """A release as far as its noise and its forecast need it; what is not explained is as in `ReleaseSpec`."""
 
     mechanism: str
-    k: int | None
+    k: int | None  # None for one that is not chosen yet, and for mechanisms that have none
     n: int
+    # epsilon, delta: per party, in the adjacency of its subjects
     epsilon: float
     delta: float
     calibration: Calibration
     parties: tuple[PartyTerms, ...]
     projection: Projection | None = None
-    seed: str | None = None
+    seed: str | None = None  # of what rows are mixed with, hex; None until there is a spec
+    # bounds, buckets: None also where they are still open
     bounds: Bounds | None = None
     buckets: int | None = None
     fraction_bits: int = FRACTION_BITS
-    delta_implementation: float | None = None
-    radius: RadiusRule | None = None
+    delta_implementation: float | None = None  # the part of delta that is no noise's; None until the terms are closed
+    radius: RadiusRule | None = None  # where mapped rows are cut; None until then
 
     @property
     def keyed(self) -> bool:
-        """Whether subjects are, at all parties or at none. A forecast is then for parties that hold the same n."""
+        """Whether subjects are, at all parties or at none. A forecast then assumes that parties hold the same n."""
         return self.parties[0].keyed
 
     @property
     def adjacency(self) -> Adjacency:
-        """In which epsilon and delta are meant."""
         return unit_of(keyed=self.keyed)
 
     @property
@@ -204,27 +194,27 @@ class Terms:
 
     @property
     def widths(self) -> dict[str, int]:
-        """How many columns each party's block has, its presence among them."""
+        """How many columns each party's block has, with its presence."""
         return {p.name: self.keyed + len(p.columns) for p in self.parties}
 
     @property
     def table_rows(self) -> int:
-        """Rows of every party's table where rows have places: as many as there are subjects, or buckets."""
+        """Rows of every party's table if rows have places: one for each subject, or bucket."""
         return self.n if self.buckets is None else self.buckets
 
     @property
     def rows(self) -> int:
-        """Rows of the published matrix: k, or n where there is no sketch."""
+        """Rows of the published matrix: k, or n without a sketch."""
         return self.n if self.k is None else self.k
 
     @property
     def kept(self) -> int | None:
-        """How many of a party's n subjects count; None where all do."""
+        """How many of a party's n subjects count; None if all do."""
         return None if self.buckets is None else round(float(expected_kept(float(self.n), self.buckets)))
 
     @property
     def kept_words(self) -> tuple[str, ...]:
-        """`kept` as a sentence; empty where all count."""
+        """`kept` as a sentence; empty if all count."""
         if self.kept is None:
             return ()
         alone = f"those alone in their bucket, of {self.buckets:,}"
@@ -232,7 +222,7 @@ class Terms:
 
     @property
     def subset_words(self) -> tuple[str, ...]:
-        """Whom each member's share speaks of, where that is not everybody whom it holds."""
+        """The people whom each member's share is about, if that is not everybody."""
         return tuple(filter(None, (subset_words(party.name, party.where) for party in self.parties)))
 
     @property
@@ -248,7 +238,6 @@ class Terms:
         return self.delta_implementation
 
     def with_subjects(self, *, keyed: bool) -> "Terms":
-        """These terms for keyed or for listed subjects."""
         if self.keyed is keyed:
             return self
         parties = tuple(party.model_copy(update={"subjects": "keyed" if keyed else None}) for party in self.parties)
@@ -271,16 +260,15 @@ def expected_kept(n: Numbers, buckets: int, others: Numbers | None = None) -> Nu
 
 
 def fraction_bits_of(most: int, parties: Iterable[PartyTerms]) -> int:
-    """The largest f, where no entry may exceed 2^most, with w 2^f within it for every weight w."""
+    """The largest f with w 2^f <= 2^most for every weight w: no entry may exceed 2^most."""
     return most - max(((max(p.weights, default=1) - 1).bit_length() for p in parties if p.contrasted), default=0)
 
 
 def allowed_rho(terms: Terms) -> float:
     """The loss that each party's noise may have: that of epsilon at the delta which is left for noise.
 
-    Raises:
-        ParameterError: epsilon or delta outside its domain, or a delta that the exchange takes in full.
-        ValueError: the terms are open.
+    Raises ParameterError: epsilon or delta outside its domain, or a delta that the exchange takes in full; ValueError:
+    the terms are open.
     """
     taken = terms.taken_by_exchange
     if 0 < terms.delta <= taken:

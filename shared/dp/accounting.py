@@ -2,7 +2,8 @@
 
 A loss rho is mu^2 / 2 of a Gaussian mechanism that reveals no less, mu its sensitivity over its noise; it is rho-zCDP
 too. It is an integer multiple of 2^-64, rounded up, so sums over releases and parties are exact and never too small.
-What is no noise's, such as the chance that an exchange fails to hide what it should, is a delta beside it.
+Beside it stands a delta for what noise does not cause, such as the chance that an exchange fails to hide what it
+should.
 """
 
 from collections.abc import Callable
@@ -24,10 +25,8 @@ from commingle.shared.dp.sensitivity import Adjacency, unit_of
 from commingle.shared.errors import ParameterError
 
 RHO_UNITS = 1 << 64
-SIGMA_LIMIT = 1 << 48
-"""No noise scale above it: sums of noise and data stay far from the end of 64 bits."""
-_QUARTER_PI = Fraction(7854, 10_000)
-"""A little more than pi / 4."""
+SIGMA_LIMIT = 1 << 48  # no noise scale above it: sums of noise and data stay far from the end of 64 bits
+_QUARTER_PI = Fraction(7854, 10_000)  # a little more than pi / 4
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,16 +60,12 @@ ZERO = Rho(0)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A Gaussian loss of rho but for events of probability delta. Losses add componentwise (proofs, 6.3).
-
-    Attributes:
-        delta: sums are rounded up. Of a release it is its `delta_implementation` (docs/proofs/delta.md).
-        gaussian: False where it is only known to be delta-approximate rho-zCDP (Bun, Steinke 2016, definition 8.1):
-            what a lost branch of a ledger has spent.
-    """
+    """A Gaussian loss of rho, except for events of probability delta. Losses add componentwise (proofs, 6.3)."""
 
     rho: Rho
-    delta: float = 0.0
+    delta: float = 0.0  # sums are rounded up. Of a release it is its `delta_implementation` (docs/proofs/delta.md).
+    # False where it is only known to be delta-approximate rho-zCDP (Bun, Steinke 2016, definition 8.1): what a lost
+    # branch of a ledger has spent
     gaussian: bool = True
 
     def __add__(self, other: "Loss") -> "Loss":
@@ -88,7 +83,7 @@ class Loss:
 
     @property
     def best_guess(self) -> float:
-        """At most how often a test is right who a person is, of two that are as likely (proofs, 5.4)."""
+        """At most how often a test is right about a person, for two equally likely candidates (proofs, 5.4)."""
         if self.gaussian:
             return best_guess(float(self.rho), self.delta)
         return min(1.0, 0.5 + (sqrt(float(self.rho) / 2) * (1 + 2.0**-50) + self.delta) / 2)
@@ -109,33 +104,32 @@ NOTHING = Loss(ZERO)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What people of a data set lose by what is made of it (docs/proofs/noise-and-accounting.md, 3.4). Costs add up.
+    """The loss of people of a data set by what is made of it (docs/proofs/noise-and-accounting.md, 3.4).
 
-    Attributes:
-        loss: in the data set's unit: add_remove of keyed subjects, replace_one of listed ones.
-        replacement: of keyed subjects that stay and have other values, under replace_one; None of listed ones.
+    Costs add up.
     """
 
-    loss: Loss
+    loss: Loss  # in the data set's unit: add_remove of keyed subjects, replace_one of listed ones
+    # of keyed subjects that stay and have other values, under replace_one; None of listed ones
     replacement: Loss | None = None
 
     @classmethod
     def of(cls, unit: Adjacency, loss: Callable[[Adjacency], Loss]) -> Self:
-        """The cost, in that unit, of what has a loss under every adjacency."""
+        """The cost, in that unit, of something with a loss under every adjacency."""
         return cls(loss(unit), None if unit is Adjacency.REPLACE_ONE else loss(Adjacency.REPLACE_ONE))
 
     @property
     def replaced(self) -> Loss:
-        """Under replace_one, whatever subjects are."""
+        """The loss under replace_one, whether subjects are keyed or not."""
         return self.loss if self.replacement is None else self.replacement
 
     @property
     def unit(self) -> Adjacency:
-        """The unit of `loss`; a sum that keyed subjects are in has theirs."""
+        """The unit of `loss`; a sum with keyed subjects has theirs."""
         return unit_of(keyed=self.replacement is not None)
 
     def counted(self, *, replacement: bool) -> tuple[tuple[Adjacency, Loss], ...]:
-        """What caps hold for, each with its unit: `loss`, and where a policy says so replacement besides."""
+        """The losses that caps limit, each with its unit: `loss`, and replacement besides if a policy says so."""
         own = (self.unit, self.loss)
         return (own, (Adjacency.REPLACE_ONE, self.replaced)) if replacement else (own,)
 
@@ -144,7 +138,7 @@ class Cost:
         return Cost(self.loss + other.loss, both)
 
     def approximate(self) -> "Cost":
-        """This cost where losses are only known to be delta-approximate rho-zCDP."""
+        """This cost if losses are only known to be delta-approximate rho-zCDP."""
         other = None if self.replacement is None else replace(self.replacement, gaussian=False)
         return Cost(replace(self.loss, gaussian=False), other)
 
@@ -153,14 +147,14 @@ FREE = Cost(NOTHING)
 
 
 def delta_left(delta: float, taken: float) -> float:
-    """What is left of a delta for noise where something else takes a part of it; rounded down."""
+    """The part of a delta that is left for noise if something else takes a part of it; rounded down."""
     return nextafter(delta - taken, -inf) if taken else delta
 
 
 def rho_left(epsilon: float, delta: float, *, beside: Loss = NOTHING) -> Rho:
     """The most rho that losses of the same delta and kind as `beside` may have within (epsilon, delta); rounded down.
 
-    By `Loss.epsilon`: none where delta is used up (docs/proofs/noise-and-accounting.md, 6.5). Raises ParameterError:
+    By `Loss.epsilon`: none if delta is used up (docs/proofs/noise-and-accounting.md, 6.5). Raises ParameterError:
     epsilon or delta outside its domain.
     """
     left = delta_left(delta, beside.delta)

@@ -2,7 +2,7 @@
 
 See docs/design/privacy.md#calibration and docs/proofs/noise-and-accounting.md, 4 and 5. A Gaussian mechanism whose
 noise is 1/mu of its sensitivity has the loss rho = mu^2 / 2; losses add, whatever is asked for in view of earlier
-answers. That it is a Gaussian's only matters where it is read as (epsilon, delta):
+answers. Only the reading as (epsilon, delta) uses that the loss is a Gaussian's:
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)      (Balle, Wang 2018, theorem 8)
 
@@ -23,12 +23,8 @@ _GOLDEN = (sqrt(5) - 1) / 2
 _WIDTH = 1e-8  # the valley is flat: its depth is then exact to 1e-16
 _HALVINGS = 64
 _MARGIN = 2.0**-49
-"""Of the magnitudes of the terms of `epsilon_of_rho`: more than their sum is off.
-
-See docs/proofs/noise-and-accounting.md, 4.5.
-"""
-LARGEST_RHO = 88.0**2 / 2
-"""The proof of what is drawn ends there; beyond, the bound for rho-zCDP is used."""
+"""Times the magnitudes of the terms of `epsilon_of_rho`, more than the error of their sum (the proofs, 4.5)."""
+LARGEST_RHO = 88.0**2 / 2  # the proof of the noise ends there; beyond, the bound for rho-zCDP is used
 DRAWN = 2.0**-32
 """More than noise on a fine lattice differs from a rounded Gaussian's, in epsilon and relative in delta (1.5 there)."""
 _PLACES = 2.0**-50
@@ -45,14 +41,12 @@ class Calibration(StrEnum):
 
 
 def check_epsilon(epsilon: float) -> float:
-    """Epsilon itself, if it is a positive, finite, normal number. Raises ParameterError."""
     if not (isfinite(epsilon) and epsilon >= float_info.min):
         raise ParameterError(f"epsilon is {epsilon!r}", remedy="Give a positive finite number, for example 1.")
     return epsilon
 
 
 def check_delta(delta: float) -> float:
-    """Delta itself, if it lies strictly between 0 and 1. Raises ParameterError."""
     if not (isfinite(delta) and float_info.min <= delta < 1):
         raise ParameterError(f"delta is {delta!r}", remedy="Give a number strictly between 0 and 1, for example 1e-5.")
     return delta
@@ -90,11 +84,11 @@ def _minimiser(function: Callable[[float], float], low: float, high: float) -> f
     return (low + high) / 2
 
 
-@lru_cache(maxsize=256)  # asked again for every spec that is looked at
+@lru_cache(maxsize=256)  # asked again for every spec
 def rho_of_epsilon(epsilon: float, delta: float) -> float:
     """The largest rho with eps(rho, delta) <= epsilon, rounded down.
 
-    Raises ParameterError: epsilon or delta outside its domain, or epsilon so small that no noise level serves it.
+    Raises ParameterError: epsilon or delta outside its domain, or epsilon too small for any noise level.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -110,7 +104,7 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
 def classical_rho(epsilon: float, delta: float) -> float:
     """1/(2 sigma_1^2) for sigma_1 = sqrt(2 ln(1.25/delta))/epsilon (Dwork, Roth 2014, theorem A.1).
 
-    Raises ParameterError: epsilon above 1, where the theorem says nothing, or so small that no noise level serves it.
+    Raises ParameterError: epsilon above 1, where the theorem says nothing, or too small for any noise level.
     """
     if check_epsilon(epsilon) > _CLASSICAL_EPSILON_LIMIT:
         raise ParameterError(
@@ -148,7 +142,7 @@ def _mills(x: float) -> float:
 
 
 def best_guess(rho: float, delta: float = 0.0) -> float:
-    """At most how often the best test is right which of two neighbouring files it is, where both are as likely.
+    """At most how often the best test tells two equally likely neighbouring files apart.
 
     Phi(mu/2) of a Gaussian loss, and half of delta more, rounded up (docs/proofs/noise-and-accounting.md, 5.4).
     """
@@ -175,11 +169,11 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     return high
 
 
-@lru_cache(maxsize=256)  # asked again for every spec that is looked at
+@lru_cache(maxsize=256)  # asked again for every spec
 def gaussian_rho(epsilon: float, delta: float) -> float:
     """The largest Gaussian loss within (epsilon, delta), rounded down.
 
-    Raises ParameterError: epsilon or delta outside its domain, or epsilon so small that no noise level serves it.
+    Raises ParameterError: epsilon or delta outside its domain, or epsilon too small for any noise level.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -217,5 +211,5 @@ def calibrated_rho(calibration: Calibration, *, epsilon: float, delta: float) ->
 
 
 def stated_epsilon(calibration: str, rho: float, delta: float) -> float:
-    """The epsilon that what was made under the named calibration states for a loss: under `analytic` the exact one."""
+    """The epsilon that documents state for a loss under the named calibration: under `analytic` the exact one."""
     return (gaussian_epsilon if calibration == Calibration.ANALYTIC else epsilon_of_rho)(rho, delta)

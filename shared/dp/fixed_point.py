@@ -1,9 +1,9 @@
 """Fixed point, public maps of rows and exact row clipping.
 
 See docs/design/encoding.md#fixed-point, #whitening and #row-clipping. Privacy: everything here is exact integer
-arithmetic, so the sensitivity bounds of `sensitivity` hold for the integers themselves and not merely up to rounding,
-and rows are the same on every machine. Nothing is asked of a map: rows are clipped after it, and that alone bounds them
-(docs/proofs/sensitivity.md, section 3.6).
+arithmetic. So the sensitivity bounds of `sensitivity` hold for the integers themselves and not merely up to rounding,
+and rows are the same on every machine. Privacy needs nothing of a map: rows are clipped after it, and that alone bounds
+them (docs/proofs/sensitivity.md, section 3.6).
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def coarsen(q: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
 
 
 def presence(fraction_bits: int) -> int:
-    """What says of a keyed row that it is there, 2^(f - s): little, as counts are large (docs/design/keyed.md)."""
+    """The mark that a keyed row is there, 2^(f - s): little, as counts are large (docs/design/keyed.md)."""
     return 1 << fraction_bits - _PRESENCE_BITS
 
 
@@ -97,7 +97,7 @@ def clip_rows(q: NDArray[np.int64], squared_limit: int, *, largest: int = SCALE)
 
 
 def check_exact_range(subjects: int, row_norm: float | None) -> None:
-    """Raise ParameterError unless n 2^f max(1, C) < 2^53: sums could leave the integers that float64 holds exactly."""
+    """Raise ParameterError unless n 2^f max(1, C) < 2^53: float64 must hold sums exactly."""
     norm = max(Fraction(1), exact_row_norm(row_norm)) if row_norm is not None else Fraction(1)
     if subjects * SCALE * norm >= EXACT_LIMIT:
         raise ParameterError(
@@ -108,15 +108,10 @@ def check_exact_range(subjects: int, row_norm: float | None) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerMap:
-    """q -> trunc(A (q - c) / 2^20) on rows of d integers.
+    """q -> trunc(A (q - c) / 2^20) on rows of d integers."""
 
-    Attributes:
-        matrix: A, (d, d) integers, the rows' sums of magnitudes at most 2^30.
-        centre: c, (d,) integers in [-2^f, 2^f].
-    """
-
-    matrix: NDArray[np.int64]
-    centre: NDArray[np.int64]
+    matrix: NDArray[np.int64]  # A, (d, d) integers, the rows' sums of magnitudes at most 2^30
+    centre: NDArray[np.int64]  # c, (d,) integers in [-2^f, 2^f]
 
     @classmethod
     def of(cls, matrix: Sequence[Sequence[float]], centre: Sequence[float]) -> Self:
@@ -155,6 +150,6 @@ class IntegerMap:
         return whitened
 
     def undo(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """M (d, d) and c (d,) with x = M z + c for z = map(x), in encoded units and but for truncation."""
+        """M (d, d) and c (d,) with x = M z + c for z = map(x), in encoded units, up to truncation."""
         inverse = np.linalg.inv(self.matrix.astype(np.float64) / (1 << MATRIX_BITS))
         return np.asarray(inverse, np.float64), self.centre / SCALE

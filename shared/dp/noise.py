@@ -1,17 +1,17 @@
 """Gaussian noise on a lattice (docs/design/privacy.md#noise, proved in docs/proofs/sampling.md).
 
-What is released has `rounded_gaussian` noise: an exact discrete Gaussian on a lattice so fine that no event's
-probability differs from a rounded continuous Gaussian's by more than the accounting allows for.
+Releases have `rounded_gaussian` noise: an exact discrete Gaussian on so fine a lattice that no event's probability
+differs from a rounded continuous Gaussian's by more than the accounting allows for.
 
-The one module of the privacy kernel that is not pure: every draw reads its random bytes from the operating system, so
-noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it as a
-`Sampler`, which keeps tests of everything around it deterministic.
+This is the only module of the privacy kernel that is not pure: every draw reads its random bytes from the operating
+system, so noise can neither be predicted from a release seed nor repeat after a fork or a restart. Callers receive it
+as a `Sampler`, which keeps tests of everything around it deterministic.
 
 A candidate is an entry of a histogram of bars about the Gaussian, picked among 2^16, and a place in the entry's bar.
 Nearly all entries lie below the curve all along their bar: such a candidate is a draw. Of the others, about one in 30,
-those above it are dropped. A histogram is a function of sigma alone, its heights bounded by integers. Estimates made of
-them in floating point use additions, products and quotients only, which IEEE 754 rounds to the nearest. No decision is
-an estimate's: exp(-x) lies between two integers, of any size, and nothing rounds in a way that is not bounded.
+those above it are dropped. A histogram is a function of sigma alone, its heights bounded by integers. Estimates from
+them in floating point use additions, products and quotients only, which IEEE 754 rounds to the nearest. No estimate
+decides: exp(-x) lies between two integers, of any size, and every rounding is bounded.
 """
 
 import os
@@ -25,21 +25,18 @@ from numpy.typing import NDArray
 from commingle.shared.dp.accounting import SIGMA_LIMIT
 from commingle.shared.errors import ParameterError
 
-Entropy = Callable[[int], bytes]
-"""That many independent, uniformly random bytes."""
+Entropy = Callable[[int], bytes]  # from a count to so many independent, uniformly random bytes
 
 WORD_BITS = 64
 GRID_BITS = 128
-GRID_ERROR = 1 << 20
-"""`gaussian_grid` is too small by less than this many units of 2^-128."""
+GRID_ERROR = 1 << 20  # `gaussian_grid` is too small by less than this many units of 2^-128
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 ENTRIES = 1 << 16
 _REACH = 5  # sigmas: less than one entry lies beyond
 _CLOSE = 2.0**-32
-"""More than what `Histogram.height`, less a level and a uniform number, is off (docs/proofs/sampling.md, 3.3)."""
-Sampler = Callable[[int, int], NDArray[np.int64]]
-"""From sigma and count to so many independent draws."""
+"""More than the error of `Histogram.height` less a level and a uniform number (docs/proofs/sampling.md, 3.3)."""
+Sampler = Callable[[int, int], NDArray[np.int64]]  # from sigma and count to so many independent draws
 _CHUNK = 1 << 14  # candidates at a time: they and the histogram stay in a core's cache
 
 
@@ -82,8 +79,8 @@ def gaussian_grid(width: int, sigma: int, count: int) -> list[int]:
 def lies_below(word: int, level: int, *, peak: int, x: int, sigma: int, entropy: Entropy) -> bool:
     """Whether level + V < peak exp(-x^2 / (2 sigma^2)), V uniform in [0, 1): a coin of exactly that probability.
 
-    The first 64 bits of V are `word`. While both answers are possible, V is continued by another word and the
-    exponential evaluated as much more precisely, so the answer is never that of an approximation (the proof's 4).
+    The first 64 bits of V are `word`. While both answers are possible, V gets another word and the exponential more
+    precision, so an approximation never decides (the proof's 4).
     """
     bits, scale = WORD_BITS, peak.bit_length()
     while True:
@@ -99,30 +96,18 @@ def lies_below(word: int, level: int, *, peak: int, x: int, sigma: int, entropy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
-    """Bars of 2^16 entries altogether that cover peak exp(-x^2 / (2 sigma^2)) for -tail <= x < tail.
-
-    Attributes:
-        peak: the curve's height at 0, in entries.
-        width: of a bar, a power of two; it holds the integers from its start to start + width - 1.
-        starts: that of each entry's bar (2^16). Entries are ordered: sure, doubtful, one for the tail, void.
-        sure: number of the entries that lie below the curve all along their bar.
-        levels: of the entries from `sure` on, how many of the same bar lie below it; void lies above the curve.
-        tail_entry: index of the one entry for the tail.
-        tail: least magnitude there; its mirror is -tail - 1.
-        heights: peak exp(-(k width)^2 / (2 sigma^2)) for k = 0..tail / width, to the nearest float.
-        margin: a comparison closer than this is made in integers.
-    """
+    """Bars of 2^16 entries altogether that cover peak exp(-x^2 / (2 sigma^2)) for -tail <= x < tail."""
 
     sigma: int
-    peak: int
-    width: int
-    starts: Integers
-    sure: int
-    levels: Floats
-    tail_entry: int
-    tail: int
-    heights: Floats
-    margin: float = _CLOSE
+    peak: int  # the curve's height at 0, in entries
+    width: int  # of a bar, a power of two; it holds the integers from its start to start + width - 1
+    starts: Integers  # start of each entry's bar (2^16). Entries are ordered: sure, doubtful, one for the tail, void.
+    sure: int  # number of the entries that lie below the curve all along their bar
+    levels: Floats  # of the entries from `sure` on, how many of the same bar lie below it; void lies above the curve
+    tail_entry: int  # index of the one entry for the tail
+    tail: int  # least magnitude there; its mirror is -tail - 1
+    heights: Floats  # peak exp(-(k width)^2 / (2 sigma^2)) for k = 0..tail / width, to the nearest float
+    margin: float = _CLOSE  # a comparison closer than this is made in integers
 
     def height(self, x: Integers) -> Floats:
         """The curve at -tail <= x < tail, nearly: that at k width times exp(-delta), where |x| = k width + t.
@@ -180,7 +165,7 @@ def _bounds(starts: Integers, width: int, grid: Sequence[int]) -> tuple[int, Int
 
 
 def rounded_gaussian(sigma: int, count: int, *, entropy: Entropy = os.urandom) -> NDArray[np.int64]:
-    """`count` independent draws that are N(0, sigma^2) rounded to integers, but for 2^-32 of any epsilon and delta.
+    """`count` independent draws of N(0, sigma^2) rounded to integers, up to 2^-32 of any epsilon and delta.
 
     A `discrete_gaussian` of 2^s sigma, from 2^47 to 2^48, divided by 2^s and rounded
     (docs/proofs/noise-and-accounting.md, 1.5).
@@ -217,7 +202,7 @@ def sample(law: Histogram, count: int, entropy: Entropy) -> NDArray[np.int64]:
 
 
 def kept_candidates(law: Histogram, candidates: int, entropy: Entropy) -> NDArray[np.int64]:
-    """What is kept of so many: the upper 16 bits of a candidate's word are its entry, the lowest ones its place."""
+    """The kept ones of so many candidates: the upper 16 bits of a word are the entry, the lowest ones the place."""
     words = np.frombuffer(entropy(8 * candidates), "<u8")
     entries = words.view("<u2")[3::4]
     x = law.starts.take(entries)
@@ -230,9 +215,9 @@ def kept_candidates(law: Histogram, candidates: int, entropy: Entropy) -> NDArra
 def _compared(
     law: Histogram, entries: NDArray[np.uint16], x: NDArray[np.int64], entropy: Entropy
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Candidates of entries that are not sure, the tail's put in their place, and which are kept.
+    """Candidates of entries that are not sure, the tail's put in their place, and which of them are kept.
 
-    Kept is what has level + V < curve at x, V uniform in [0, 1).
+    Kept are those with level + V < curve at x, V uniform in [0, 1).
     """
     words = np.frombuffer(entropy(8 * len(x)), "<u8")
     levels = law.levels[entries - law.sure]

@@ -27,8 +27,8 @@ class Adjacency(StrEnum):
     """Which data sets are neighbours.
 
     Under `replace_one` one subject's values differ, and become any others within the schema (Wu et al. 2022). Under
-    `add_remove` one has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out` one subject's
-    encoded row, whitened if so asked, becomes zeros: no release has it, but proofs of `add_remove` are made of it.
+    `add_remove` one data set has a subject more, with any values (docs/proofs/keyed-subjects.md). Under `zero_out` one
+    subject's encoded row, whitened if so asked, becomes zeros: no release uses it, but proofs of `add_remove` do.
     """
 
     REPLACE_ONE = "replace_one"
@@ -37,20 +37,17 @@ class Adjacency(StrEnum):
 
 
 def unit_of(*, keyed: bool) -> Adjacency:
-    """What releases, regressions, caps and ledgers speak of: presence of keyed data sets, values of listed ones."""
+    """The unit of releases, regressions, caps and ledgers: presence in keyed data sets, values in listed ones."""
     return Adjacency.ADD_REMOVE if keyed else Adjacency.REPLACE_ONE
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Squared radius r^2 and squared diameter D^2 of one attribute's columns.
-
-    Attributes:
-        rounding: steps of 2^-f by which truncation may take the product of two rows below r^2 - D^2 / 2 (proof, 3.7).
-    """
+    """Squared radius r^2 and squared diameter D^2 of one attribute's columns."""
 
     radius_squared: Fraction | int
     diameter_squared: int
+    # steps of 2^-f by which truncation may take the product of two rows below r^2 - D^2 / 2 (proof, 3.7)
     rounding: int = 0
 
     def weighted(self, weight: int) -> Self:
@@ -106,13 +103,12 @@ def squared_sensitivity(
     """Delta_q^2 = floor(Delta^2 4^f), the squared L2 sensitivity of one integer row.
 
     Adjacency and guarantee: for `replace_one` Delta = min(sqrt(sum D_a^2), 2C), for `zero_out` Delta = min(sqrt(sum
-    r_a^2), C); C, the row norm, is infinite where there is none. Rows that are whitened, which have no attributes here,
-    are bounded by C alone. Truncation never moves an encoded value away from zero and integer rows have integer squared
-    distances, so the floor is safe (docs/proofs/sensitivity.md). Under `add_remove` a row's presence counts besides
-    what `zero_out` has. Under `replace_one` a subject stays and its values change, so presence counts nothing: neither
-    bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3).
-
-    Raises ParameterError: row_norm is not a positive finite number, or missing where rows are whitened.
+    r_a^2), C); C, the row norm, is infinite if there is none. Whitened rows, which have no attributes here, are bounded
+    by C alone. Truncation never moves an encoded value away from zero and integer rows have integer squared distances,
+    so the floor is safe (docs/proofs/sensitivity.md). Under `add_remove` a row's presence counts besides what
+    `zero_out` has. Under `replace_one` a subject stays and its values change, so presence counts nothing: neither
+    bounds the other (docs/proofs/keyed-subjects.md, 2.2 and 2.3). Raises ParameterError: row_norm is not a positive
+    finite number, or missing for whitened rows.
     """
     replace = adjacency is Adjacency.REPLACE_ONE
     bounds = []
@@ -129,7 +125,7 @@ def squared_sensitivity(
 def largest_gap(
     attributes: Iterable[Geometry] | None, *, row_norm: float | None, fraction_bits: int = FRACTION_BITS
 ) -> int:
-    """The largest 2 (c - q.p) of two integer rows but 4c: Delta_q^2 of `replace_one`, and what truncation adds.
+    """The largest 2 (c - q.p) of two integer rows, up to 4c: Delta_q^2 of `replace_one`, and what truncation adds.
 
     c is the largest squared norm (docs/proofs/sensitivity.md 3.7).
     """

@@ -1,7 +1,7 @@
 """Sums of products of two columns over the subjects of a release, with the covariance of the noise in them.
 
-Released of listed subjects are S = sum_s v_s v_s^T of v = (1, columns). Of keyed ones each party i has its presence 1_i
-in place of the 1, and products of columns of two parties sum over those whom both hold and who met nobody in their
+For listed subjects a release has S = sum_s v_s v_s^T of v = (1, columns). For keyed ones each party i has its presence
+1_i in place of the 1. Products of columns of two parties sum over those whom both hold and who met nobody in their
 bucket (docs/proofs/keyed-subjects.md, 5). Counts, tables and group means are linear forms <W, S> = sum_kl W_kl S_kl:
 unbiased, with noise <W, E> whose covariance is known.
 """
@@ -13,28 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
+from commingle.shared.errors import NoTablesError
 from commingle.shared.estimation.entry_noise import Array, PairLaw, ProductNoise
-from commingle.shared.estimation.errors import NoTablesError
-from commingle.shared.estimation.pair_noise import covariances_of
+from commingle.shared.estimation.pairwise import covariances_of
 from commingle.shared.estimation.prepared import PreparedMoments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossProducts:
-    """S and its noise E over q = J + m columns: presences of J parties, then encoded columns; listed ones have J = 1.
+    """S and its noise E over q = J + m columns: presences of J parties (listed ones: J = 1), then encoded columns."""
 
-    Attributes:
-        values: (q, q) symmetric S; `values[i, j]` of two presences counts the subjects whom both parties hold.
-        undo: (q, p) these columns as combinations of p published ones, which `noise` is of.
-        whose: (q,) the place of the presence that goes with each column.
-        strangers: (J, J) pairs of different subjects whose products are among the sums, with signs that cancel.
-    """
-
-    values: Array
-    undo: Array
+    values: Array  # (q, q) symmetric S; `values[i, j]` of two presences counts subjects that both parties hold
+    undo: Array  # (q, p) these columns as combinations of p published ones, which `noise` is of
     noise: PairLaw
-    whose: NDArray[np.intp]
-    strangers: Array
+    whose: NDArray[np.intp]  # (q,) the place of the presence that goes with each column
+    strangers: Array  # (J, J) pairs of different subjects whose products are among the sums, with signs that cancel
     prepared: PreparedMoments
 
     @classmethod
@@ -65,8 +58,8 @@ class CrossProducts:
     def levels(self, name: str) -> tuple[tuple[str, ...], Array]:
         """Labels of the L levels of an attribute, a gap last, and their 0/1 indicators as combinations, (L, q).
 
-        Raises NoTablesError: a number, which has no levels; cells that are missing and count as halfway between two.
-        Raises UnknownAttributeError.
+        Raises NoTablesError: a number has no levels, or missing cells count as halfway between two;
+        UnknownAttributeError.
         """
         attribute, at = self._places(name)
         if isinstance(attribute, NumericAttribute):
@@ -94,9 +87,9 @@ class CrossProducts:
     def exclusive(self, name: str) -> tuple[Array, Array]:
         """Indicators (z, q) each of two different levels of an attribute: both together have a sum of 0.
 
-        There are none where rows may have been cut: a person may then have a bit of two. Nor are there of two levels of
-        listed people, where a person of whom a member lost the row lies halfway between.
-        Raises NoTablesError, UnknownAttributeError.
+        There are none if rows may have been cut: then a person may have a bit of two. Nor are there for two levels of
+        listed people, where a person whose row a member lost lies halfway between. Raises NoTablesError,
+        UnknownAttributeError.
         """
         attribute, indicators = self.prepared.attribute(name), self.levels(name)[1]
         halfway = attribute.kind == "binary" and attribute.missing == "error" and attribute.intervals is None
@@ -105,9 +98,9 @@ class CrossProducts:
         return indicators[one], indicators[other]
 
     def number(self, name: str) -> tuple[Array, Array]:
-        """A number in original units as a combination of columns, (q,), 0 where there is none; and who has one, (q,).
+        """A number in original units as a combination of columns, (q,), 0 for people without one; and who has it, (q,).
 
-        Raises NoTablesError: it is none, or missing cells count as the midpoint. Raises UnknownAttributeError.
+        Raises NoTablesError: it is no number, or missing cells count as the midpoint; UnknownAttributeError.
         """
         attribute, at = self._places(name)
         if not isinstance(attribute, NumericAttribute) or attribute.missing == "midpoint":
@@ -126,7 +119,7 @@ class CrossProducts:
         return np.einsum("tkl,kl->t", forms, self.values), self.covariance(forms)
 
     def using(self, combinations: Array) -> tuple[Self, NDArray[np.intp]]:
-        """These in all presences and in the columns that some combinations (t, q) use, and their places."""
+        """The sums over all presences and the columns that some combinations (t, q) use, and their places."""
         kept = np.flatnonzero(combinations.any(axis=0) | (np.arange(len(self.values)) < len(self.strangers)))
         values = self.values[np.ix_(kept, kept)]
         return replace(self, values=values, undo=self.undo[kept], whose=self.whose[kept]), kept
@@ -137,7 +130,7 @@ class CrossProducts:
         return counts, np.sqrt(np.maximum(np.diag(noise), 0.0))
 
     def covariance(self, forms: Array) -> Array:
-        """(t, t) of the noise of <W, S> for t symmetric W, (t, q, q): what was published, and strangers that met."""
+        """(t, t) of the noise of <W, S> for t symmetric W, (t, q, q): of what was published, and strangers that met."""
         return covariances_of(forms, self.undo, self.noise, self._strangers(np.arange(len(self.whose))))
 
     def crossed(self, left: Array, right: Array) -> tuple[Array, ProductNoise]:

@@ -1,8 +1,8 @@
-"""How sure a fit is: covariances of coefficients, numbers that say how far to trust it, and what readers must be told.
+"""How certain a fit is: covariances of coefficients, figures that say how far to trust it, and warnings for readers.
 
 A fit is b = H G_xy. With c = (-b, 1) the moment G_x. c of its own noise has some covariance Omega ("meat" below), and
 Cov(b) = H Omega H (docs/design/estimation.md#covariance). A mechanism brings its own Omega (`method.FitMethod`). A fit
-of whole rows may lie as far from that of rows that were cut as what cutting took weighs, and intervals allow for it.
+of whole rows may lie as far from that of cut rows as the weight of what cutting took, and intervals allow for it.
 """
 
 import math
@@ -30,7 +30,7 @@ _NOT_COUNTED = (
     "These figures may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
     'says "first_stage_share": null for each member (study new --one-stage), cuts no rows.'
 )
-_TOLD = 0.01  # of what was cut, from where on it is told
+_TOLD = 0.01  # part of a column's variance that cutting took, from which on we say so
 
 
 def covariance(
@@ -43,12 +43,12 @@ def covariance(
     interval_for: IntervalFor,
     spread: Array | None = None,
 ) -> tuple[Array, Coverage]:
-    """Cov(b) in the system's units, (p_x, p_x), NaN where there is none, and what it is around.
+    """Cov(b) in the system's units, (p_x, p_x), NaN if there is none, and what it is around.
 
     For the population rmgm adds (residual variance / n) (S_hat_xx / n)^-1. H stands in for S_hat_xx^-1: it has the same
-    limit and exists where S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. Where
-    residuals spread unalike, T turns what is added (`spread`). What cutting may bend is counted where first stages say
-    what it took.
+    limit and exists even if S_hat_xx is not positive definite. Keyed subjects have a sampling of their own. If
+    residuals spread unequally, T turns what is added (`spread`). What cutting may bend counts if first stages say what
+    it took.
     """
     if errors == "none":
         return np.full_like(H, np.nan), "none"
@@ -115,9 +115,9 @@ def _finite(value: float) -> float | None:
 
 
 def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True) -> list[str]:
-    """What intervals count of what cutting rows bends, where any were; `lost` as in `System`.
+    """How far intervals allow for what cutting rows bends, if any were cut; `lost` as in `System`.
 
-    Intervals of linear fits count it; those of counts, and of what is made of them, do not (`counted`).
+    Intervals of linear fits allow for it; those of counts, and of figures from counts, do not (`counted`).
     """
     said = []
     if unknown:

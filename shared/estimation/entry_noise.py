@@ -1,6 +1,6 @@
 """The noise E in the entries of second moments: as published, and as a regression or a table of them sees it.
 
-What a fit of keyed subjects makes of E is, to first order, a linear form <W, E> = sum_kl W_kl E_kl, W (p, p) symmetric.
+A fit of keyed subjects makes of E, to first order, a linear form <W, E> = sum_kl W_kl E_kl, W (p, p) symmetric.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,10 @@ _FEW = 0.1  # of entries: forms of pairs of levels have few, and a sparse produc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntryNoise:
-    """Symmetric noise E with independent entries E_kl = E_lk over published columns, seen in the basis of a system.
+    """Symmetric noise E with independent entries E_kl = E_lk over published columns, seen in the basis of a system."""
 
-    Attributes:
-        variance: (m, m) Var(E_kl) of the m columns that (1, x, y) are made of; 0 where the entry is exact.
-        basis: (m, p_x + 1) T: the moments of the system's terms and its label carry the noise T^T E T.
-    """
-
-    variance: Array
-    basis: Array
+    variance: Array  # (m, m) Var(E_kl) of the m columns that (1, x, y) are made of; 0 where the entry is exact
+    basis: Array  # (m, p_x + 1) T: the moments of the system's terms and its label carry the noise T^T E T
 
     def covariance(self, direction: Array) -> Array:
         """Cov(v), (p_x, p_x), of v = (T^T E T)_x. c for c = (-b, 1) (docs/design/estimation.md#covariance).
@@ -47,19 +42,15 @@ class EntryNoise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairLaw:
-    """Symmetric noise E of p columns with Cov(<W, E>, <U, E>) = 2 tr((W * s) L U L): all noise here is of this form.
+    """Symmetric noise E of p columns with Cov(<W, E>, <U, E>) = 2 tr((W * s) L U L): all noise here has this form.
 
-    So have pairs of different subjects that met: s counts them, entry by entry, and L has the second moments of one
-    subject of each party, 0 between two parties. Subject s of one party and r of another add eps u_s w_r, eps = +-1 at
-    random (docs/proofs/keyed-subjects.md, 5.1).
-
-    Attributes:
-        s: (p, p) symmetric, multiplied entry by entry.
-        L: (p, p) symmetric; L (W * s) L is so too.
+    So has that of pairs of different subjects that met: s counts them, entry by entry, and L has the second moments of
+    one subject of each party, 0 between two parties. Subject s of one party and r of another add eps u_s w_r, eps = +-1
+    at random (docs/proofs/keyed-subjects.md, 5.1).
     """
 
-    s: Array
-    L: Array
+    s: Array  # (p, p) symmetric, multiplied entry by entry
+    L: Array  # (p, p) symmetric; L (W * s) L is so too
 
     @classmethod
     def of_entries(cls, variance: Array) -> Self:
@@ -68,7 +59,7 @@ class PairLaw:
 
     @classmethod
     def of_rows(cls, gram: Array, rows: int) -> Self:
-        """Errors of G = P^T P for k rows P, noisy, that are like draws of a normal law.
+        """Errors of G = P^T P for k noisy rows P that are like draws of a normal law.
 
         Cov(E_ab, E_cd) = (G_ac G_bd + G_ad G_bc) / k (docs/proofs/keyed-subjects.md, 3.2).
         """
@@ -109,7 +100,6 @@ class PairLaw:
         return np.asarray(found + self._between(X, Y).reshape(a, b, b, a).transpose(0, 2, 3, 1))
 
     def variances(self, left: Array, right: Array) -> Array:
-        """Variances of these products, (a, b)."""
         turned, other = left @ self.L, right @ self.L
         found = (left * turned) @ self.s @ (right * other).T
         for place, (one, own) in enumerate(zip(left, turned, strict=True)):
@@ -126,28 +116,24 @@ class PairLaw:
 class ProductNoise:
     """Errors l E r of a table of sums of products, (a, b), as a sum over independent kinds of noise.
 
-    Tables of many levels have more covariances than memory holds, so a part is made where it is asked for.
-
-    Attributes:
-        parts: the law of each kind, and in its columns the combinations: left (a, p) and right (b, p).
+    Tables of many levels have more covariances than memory holds, so a part is made only when it is asked for.
     """
 
+    # the law of each kind, and in its columns the combinations: left (a, p) and right (b, p)
     parts: tuple[tuple[PairLaw, Array, Array], ...]
 
     @property
     def variances(self) -> Array:
-        """(a, b)."""
         found = np.sum([law.variances(left, right) for law, left, right in self.parts], axis=0)
         return np.asarray(np.maximum(found, 0.0))
 
     @property
     def errors(self) -> Array:
-        """(a, b) standard errors."""
         return np.sqrt(self.variances)
 
     @property
     def covariance(self) -> Array:
-        """(a b, a b): as large as it is asked for."""
+        """(a b, a b), written down whole."""
         found = np.asarray(sum(law.across(left, right) for law, left, right in self.parts))
         size = found.shape[0] * found.shape[1]
         return found.reshape(size, size)
@@ -182,24 +168,21 @@ class TableNoise:
 
     @property
     def covariance(self) -> Array:
-        """(a b, a b)."""
         size = self.of_cells.shape[0] * self.of_cells.shape[1]
         return self.of_cells.reshape(size, size)
 
     def along(self, weights: Array) -> Array:
-        """Cov(sum_ab w_ab e_ab, e), (a, b), for w (a, b)."""
         return np.tensordot(weights, self.of_cells, axes=2)
 
     def of(self, rows: Array, columns: Array) -> "TableNoise":
-        """As that of `ProductNoise`."""
         half = np.einsum("ca,db,abkl->cdkl", rows, columns, self.of_cells, optimize=True)
         return TableNoise(np.einsum("cdkl,ek,fl->cdef", half, rows, columns, optimize=True))
 
 
 def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> float:
-    """Return x C^-1 x for a positive definite C that is never written down, `apply` giving C v, by conjugate gradients.
+    """The form x C^-1 x by conjugate gradients, for a positive definite C that is not written down; `apply` gives C v.
 
-    `scale` is near the diagonal of C, and positive; x and it have any one shape. NaN where they do not converge.
+    `scale` is near the diagonal of C, and positive; x and it have any one shape. NaN if they do not converge.
     """
     from scipy.sparse.linalg import LinearOperator, cg  # noqa: PLC0415 - loads slowly
 

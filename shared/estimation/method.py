@@ -1,8 +1,8 @@
-"""What is asked of a release, what an estimator is, and what a mechanism says about fits of its releases.
+"""The questions to a release, what an estimator is, and what a mechanism says about fits of its releases.
 
-Most estimators are linear in the cross moments given G_xx, V, k and n: b = H (G_xy - a k v_xy), where v_xy is what the
-noise of the terms and that of the label share: 0 unless one party whitened both. Of one that reads the posterior mode,
-H is the derivative of its coefficients. Their covariance and the expected loss follow from H in the same way for all.
+Most estimators are linear in the cross moments given G_xx, V, k and n: b = H (G_xy - a k v_xy). There v_xy is the noise
+that the terms and the label share: 0 unless one party whitened both. For one that reads the posterior mode, H is the
+derivative of its coefficients. Their covariance and the expected loss follow from H in the same way for all.
 """
 
 from abc import ABC, abstractmethod
@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from commingle.shared.errors import ConfidenceError, SingularError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import ConfidenceError, SingularError
 from commingle.shared.estimation.system import Centred, System
 
 IntervalFor = Literal["table", "population"]
@@ -23,57 +23,42 @@ FAILURE = 0.05  # of every bound on noise
 
 
 def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of attributes; a text alone is one name and not its letters."""
+    """Names of attributes; a text alone is one name."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 def require_interval(interval_for: str) -> None:
-    """Raises ConfidenceError unless it is one of `IntervalFor`."""
     if interval_for not in get_args(IntervalFor):
         raise ConfidenceError(f"no interval is for {interval_for!r}", remedy="Use 'table' or 'population'.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signal:
-    """Facts about a system that no estimator changes.
+    """Facts about a system that no estimator changes."""
 
-    Attributes:
-        centred: the system with the intercept partialled out, q features.
-        inverse: (q, q) X^-1.
-        root: l, the smallest root of det(G - l k V) = 0 over (x, y); infinite without noise.
-        feature_root: l_x, the smallest root of X against its degrees of freedom times V_xx; infinite without noise.
-        smallest, largest: eigenvalues of S_hat_xx; NaN without features.
-        f_statistic: of the release's own least squares against the mean (against 0 without intercept), what noise
-            shared by label and features explains taken off.
-        f_p_value: its tail probability; 1 without features.
-    """
-
-    centred: Centred
-    inverse: Array
-    root: float
-    feature_root: float
+    centred: Centred  # the system with the intercept partialled out, q features
+    inverse: Array  # (q, q) X^-1
+    root: float  # l, the smallest root of det(G - l k V) = 0 over (x, y); infinite without noise
+    feature_root: float  # l_x, the smallest root of X against its degrees of freedom times V_xx; infinite without noise
+    # smallest, largest: eigenvalues of S_hat_xx; NaN without features
     smallest: float
     largest: float
+    # of the release's own least squares against the mean (against 0 without intercept), what noise shared by label and
+    # features explains taken off
     f_statistic: float
-    f_p_value: float
+    f_p_value: float  # its tail probability; 1 without features
 
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """An estimator and what can be said about its errors.
+    """An estimator and what can be said about its errors."""
 
-    Attributes:
-        solve: H, (p_x, p_x), of a system, and the coefficients b, (p_x,).
-        errors: `noisy_regressors`: standard errors around the private table or the population; `plain`: those of a
-            regression on the noisy release; `none`: it is biased on purpose, so none.
-        uses_features: False for the label mean.
-        damping: how much it damped the features, if it does so only where it must: what is damped is biased and has no
-            standard errors.
-    """
-
-    solve: Callable[[System, Signal], tuple[Array, Array]]
+    solve: Callable[[System, Signal], tuple[Array, Array]]  # H, (p_x, p_x), of a system, and the coefficients b, (p_x,)
+    # `noisy_regressors`: standard errors around the private table or the population; `plain`: those of a regression on
+    # the noisy release; `none`: it is biased on purpose, so none
     errors: Errors
-    uses_features: bool = True
+    uses_features: bool = True  # False for the label mean
+    # how much it damped the features, if it damps only where it must: a damped fit is biased, without standard errors
     damping: Callable[[System, Signal], float] | None = None
 
 
@@ -82,8 +67,8 @@ def linear(
 ) -> Callable[[System, Signal], tuple[Array, Array]]:
     """H of `operator` and b = H (G_xy - a k v_xy).
 
-    `subtracted` is a, the share of the shared noise that is taken off: the estimator's own share of V_xx where its
-    coefficients are to be exact, all of it where they are damped towards 0.
+    `subtracted` is a, the share of the shared noise that is taken off: the estimator's own share of V_xx if its
+    coefficients are to be exact, all of it if they are damped towards 0.
     """
 
     def solve(system: System, signal: Signal) -> tuple[Array, Array]:
@@ -102,7 +87,7 @@ def damped(bound: Callable[[System, Signal], float], errors: Errors) -> Estimato
     """H of (S_hat_xx + l I)^-1, the features centred, with the intercept it implies, which is not damped itself.
 
     l = max(0, t - lambda_min(S_hat_xx)), t a `bound` on noise: least squares damped no more than the noise requires, as
-    AdaSSP does (Wang 2018), after the fact.
+    in AdaSSP (Wang 2018), but after the release.
     """
 
     def damping(system: System, signal: Signal) -> float:
@@ -128,27 +113,18 @@ def inverse(matrix: Array) -> Array:
 
 
 def largest_eigenvalue(V: Array) -> float:
-    """The largest eigenvalue of a covariance (q, q); 0 of an empty one."""
     return float(np.linalg.eigvalsh(V)[-1]) if V.size else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """The quadratic forms of c = (-b, 1).
+    """The quadratic forms of c = (-b, 1)."""
 
-    Attributes:
-        total: c^T G c.
-        noise: c^T V c.
-        signal: c^T S_hat c = c^T (G - k V) c, possibly negative.
-        spread: (p_x,) V_xx b - v_xy, which is -V_x. c.
-        direction: (p_x + 1,) c.
-    """
-
-    total: float
-    noise: float
-    signal: float
-    spread: Array
-    direction: Array
+    total: float  # c^T G c
+    noise: float  # c^T V c
+    signal: float  # c^T S_hat c = c^T (G - k V) c, possibly negative
+    spread: Array  # (p_x,) V_xx b - v_xy, which is -V_x. c.
+    direction: Array  # (p_x + 1,) c
 
 
 def residual(system: System, b: Array) -> Residual:
@@ -160,17 +136,18 @@ def residual(system: System, b: Array) -> Residual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics:
-    """None where a number cannot be computed.
+    """None stands for a number that cannot be computed.
 
     Attributes:
-        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over what the mechanism holds it
-            against: lambda_max(V_xx) of noisy rows, the bound t on the noise of noisy moments.
+        signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over the mechanism's own measure of noise:
+            lambda_max(V_xx) for noisy rows, the bound t on the noise for noisy moments.
         root: the l of docs/design/estimation.md#measurement_error over features and target; None (infinite) without
             noise.
         feature_root: the same over the features alone: near 1 some direction is buried in noise.
         condition_number: of S_hat_xx; None if it is not positive definite.
         f_statistic, f_p_value: test of the release's own least squares against the constant.
-        r_squared: what these coefficients are expected to explain of the private table's label; may be negative.
+        r_squared: the part of the private table's label that these coefficients are expected to explain; may be
+            negative.
         r_squared_error: its standard error.
     """
 
@@ -186,16 +163,11 @@ class Diagnostics:
 
 @dataclass(frozen=True, slots=True)
 class FitMethod(ABC):
-    """How releases of one mechanism are fitted.
+    """How releases of one mechanism are fitted."""
 
-    Attributes:
-        estimators: by name; a name of another mechanism that is missing cannot be had.
-        inference: the estimator where none is named: it has standard errors.
-        measure: the facts about a system; a SingularError where one term is a linear combination of the others.
-    """
-
-    estimators: Mapping[str, Estimator]
-    inference: str
+    estimators: Mapping[str, Estimator]  # by name; a name of another mechanism that is missing cannot be had
+    inference: str  # the estimator where none is named: it has standard errors
+    # the facts about a system; a SingularError where one term is a linear combination of the others
     measure: Callable[[System], Signal]
 
     @abstractmethod
@@ -204,7 +176,7 @@ class FitMethod(ABC):
 
     @abstractmethod
     def population(self, system: System, r: Residual, H: Array, omega: Array) -> Array:
-        """What the population adds to Cov(b), (p_x, p_x); 0 where Omega has it already."""
+        """The population's addition to Cov(b), (p_x, p_x); 0 if Omega has it already."""
 
     @abstractmethod
     def sampling(self, *, rows: int, n: int, interval_for: IntervalFor) -> float:
@@ -212,7 +184,7 @@ class FitMethod(ABC):
 
     @abstractmethod
     def noise_level(self, system: System, signal: Signal) -> float:
-        """What the smallest eigenvalue of S_hat_xx is held against."""
+        """The measure of noise for the smallest eigenvalue of S_hat_xx."""
 
     @abstractmethod
     def label_moment(self, system: System, c: Centred) -> float:

@@ -1,7 +1,10 @@
-"""The posterior mode of a release's means and covariance: the one estimate that every regularised view reads.
+"""What is believed beforehand, and the posterior mode of a release's means and covariance.
 
-M = S / n = F F^T with F = ((1, 0), (mean, L)) and covariance C = L L^T, which is positive definite whatever L. The mode
-minimises, with R the correlations of C (docs/design/estimation.md#posterior-mode),
+Means and variances of columns encoded into [-1, 1] have priors, and so have the odds of signal: they are as large as
+what is lost without any signal allows (docs/proofs/prediction.md).
+
+Every regularised view reads the mode. M = S / n = F F^T with F = ((1, 0), (mean, L)) and covariance C = L L^T, which is
+positive definite whatever L. R being the correlations of C, it minimises (docs/design/estimation.md#posterior-mode)
 
     loss(M) - a log|R| + sum (log C_jj - mu)^2 / 2 s^2 + sum mean_j^2 / 2 t^2 + sum [M_jj - 1]_+^2 / 2 w^2
 
@@ -17,9 +20,78 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_ndtr, ndtr, ndtri
 
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
+
+_LABEL_VARIANCE = 0.3  # of what a label of that mean can have at most: the mean of an exponential prior
+_LEVELS = 3
+_LEAST_BOUND = 0.02
+_FAR = 8.0  # standard errors outside a bound beyond which a tail probability loses its digits
+_LEAST_DEVIATION = 1e-12
+NULL_LOSS = 0.024  # of R^2, on average over releases of a table without signal
+MOST_ODDS = 9.0  # no signal is never given less than a tenth
+_LEAST_LOG_ODDS = -20.0
+
+
+def most_variance(mean: float) -> float:
+    """1 - mean^2, the most that values in [-1, 1] can have (Bhatia and Davis 2000), or a little more near the ends."""
+    return max(1 - mean**2, _LEAST_BOUND)
+
+
+def variance_levels(x: float, error: float, bound: float) -> Array:
+    """Three equally likely values of a label's variance in [0, `bound`], given x, the variance with normal error."""
+    return posterior_levels(x - error**2 / (_LABEL_VARIANCE * bound), error, 0.0, bound, _LEVELS)
+
+
+def posterior_mean(x: Array, s: Array | float, low: float, high: float) -> Array:
+    """The posterior mean of a number between two bounds, given x, the number with normal error s; shaped as x.
+
+    With a flat prior the posterior is N(x, s^2) cut off at the bounds; for every truth between them its mean has no
+    larger mean squared error than x itself (Hartigan 2004, Uniform priors on convex sets improve risk). It is x + s
+    (phi(a) - phi(b)) / (Phi(b) - Phi(a)), a = (low - x)/s and b = (high - x)/s.
+    """
+    s = np.maximum(s, _LEAST_DEVIATION)
+    a, b = (low - x) / s, (high - x) / s
+    right = a + b > 0  # mirrored, so that the probabilities are those of lower tails, which keep their digits
+    a, b = np.where(right, -b, a), np.where(right, -a, b)
+    tail = log_ndtr(b)
+    densities = [np.exp(-(t**2) / 2 - tail) / math.sqrt(2 * math.pi) for t in (a, b)]
+    share = -np.expm1(np.minimum(log_ndtr(a) - tail, -np.finfo(float).eps))
+    shift = (densities[0] - densities[1]) / share
+    return np.asarray(np.clip(x + s * np.where(right, -shift, shift), low, high))
+
+
+def posterior_levels(x: float, s: float, low: float, high: float, count: int) -> Array:
+    """`count` equally likely values of it: the posterior's quantiles at 1/(2 count), 3/(2 count), ..., (count,)."""
+    s = max(s, _LEAST_DEVIATION)
+    a, b = min((low - x) / s, _FAR), (high - x) / s
+    sign = -1.0 if a > 0 else 1.0
+    start, end = ndtr(sign * a), ndtr(sign * b)
+    levels = start + (np.arange(count) + 0.5) / count * (end - start)
+    return np.asarray(np.clip(x + s * sign * ndtri(levels), low, high))
+
+
+def largest_log_odds(log_bayes: Array, lost: Array) -> float:
+    """The largest log odds o, up to those of MOST_ODDS, whose fits lose at most NULL_LOSS without signal.
+
+    `log_bayes` and `lost`, of one shape, are of fits of releases without signal: logarithms of their Bayes factors for
+    signal, and the R^2 that each would lose if signal were certain. A fit that is multiplied by P loses P^2 of that, P
+    = 1 / (1 + 1 / (o B)).
+    """
+    from scipy.optimize import brentq  # noqa: PLC0415 - loads slowly, and no other estimator needs it
+
+    def excess(log_odds: float) -> float:
+        return float(np.mean(expit(log_bayes + log_odds) ** 2 * lost)) - NULL_LOSS
+
+    most = math.log(MOST_ODDS)
+    if excess(most) <= 0:
+        return most
+    if excess(_LEAST_LOG_ODDS) >= 0:
+        return _LEAST_LOG_ODDS
+    return float(brentq(excess, _LEAST_LOG_ODDS, most, xtol=1e-3))
+
 
 _LEAST_VARIANCE = 1e-16  # of the largest: an entry that is exact among noisy ones counts as nearly so
 _VARIANCE, _SPREAD = 0.1, 2.0  # exp(mu) and s: of a column encoded into [-1, 1]
@@ -33,17 +105,11 @@ _LEAST_SPREAD = 1e-9  # of the largest
 
 @dataclass(frozen=True, slots=True)
 class Likelihood(ABC):
-    """The likelihood of M = S / n, (p, p), the intercept first.
+    """The likelihood of M = S / n, (p, p), the intercept first."""
 
-    Attributes:
-        key: of what was released: two likelihoods with one key are the same.
-        rough: (p, p), an unbiased estimate of M; not always of positive definite covariance.
-        spread: (p, p), about the standard deviations of its entries.
-    """
-
-    key: bytes
-    rough: Array = field(compare=False)
-    spread: Array = field(compare=False)
+    key: bytes  # a digest of the released figures: two likelihoods with one key are the same
+    rough: Array = field(compare=False)  # (p, p), an unbiased estimate of M; not always of positive definite covariance
+    spread: Array = field(compare=False)  # (p, p), about the standard deviations of its entries
 
     @abstractmethod
     def loss(self, M: Array) -> tuple[float, Array]:
@@ -54,17 +120,13 @@ class Likelihood(ABC):
 class EntryLikelihood(Likelihood):
     """The likelihood of noisy moments B M B^T + E, E symmetric with independent normal entries.
 
-    Where B mixes columns, entries of the moments in the unmixed columns share noise.
-
-    Attributes:
-        released: (p, p) per subject.
-        counted: (p, p) 1 / Var(E_kl), 0 where the entry is not noisy; halved off the diagonal, where each stands twice.
-        basis: (p, p) B.
+    If B mixes columns, entries of the moments in the unmixed columns share noise.
     """
 
-    released: Array = field(compare=False)
+    released: Array = field(compare=False)  # (p, p) per subject
+    # (p, p) 1 / Var(E_kl), 0 where the entry is not noisy; halved off the diagonal, where each stands twice
     counted: Array = field(compare=False)
-    basis: Array = field(compare=False)
+    basis: Array = field(compare=False)  # (p, p) B
 
     @classmethod
     def of(cls, gram: Array, variance: Array, *, n: int, basis: Array | None = None) -> Self:
@@ -94,8 +156,8 @@ class EntryLikelihood(Likelihood):
 class WishartLikelihood(Likelihood):
     """The likelihood of G = P^T P for k rows P that behave like draws of N(0, (n/k) M + V), V public.
 
-    The intercept has no noise and its moment is known, so this is the law of the other columns given it, whether the
-    intercept was mixed or stands as it is.
+    The intercept has no noise and its moment is known. So this is the law of the other columns given it, whether it was
+    mixed or not.
     """
 
     gram: Array = field(compare=False)
@@ -105,7 +167,6 @@ class WishartLikelihood(Likelihood):
 
     @classmethod
     def of(cls, gram: Array, V: Array, *, rows: int, n: int) -> Self:
-        """From G and V, (p, p), the rows k and the subjects n."""
         kappa, means = n / rows, gram[0] / gram[0, 0]
         total = (gram - gram[0, 0] * np.outer(means, means)) / (rows - 1)
         variances = np.diag(total)
@@ -144,7 +205,7 @@ def exponent(columns: int) -> float:
 
 
 def regularised(prepared: PreparedMoments) -> PreparedMoments:
-    """A release's moments at the posterior mode, as of n rows without noise; without noise those of the release."""
+    """A release's moments at the posterior mode, as of n rows without noise; unchanged if the release has no noise."""
     if not prepared.V.any() and (prepared.entry_variance is None or not prepared.entry_variance.any()):
         return prepared
     M = posterior_mode(likelihood_of(prepared))
@@ -167,7 +228,7 @@ def likelihood_of(prepared: PreparedMoments) -> Likelihood:
 
 @lru_cache(maxsize=16)  # a release is fitted many times
 def posterior_mode(likelihood: Likelihood) -> Array:
-    """M at the mode, (p, p), not to be written to."""
+    """M at the mode, (p, p), read-only."""
     return search(likelihood, steps=_MOST_STEPS)
 
 
@@ -191,18 +252,13 @@ def search(likelihood: Likelihood, *, steps: int) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """What is minimised, as a function of the lower triangle T of F = start T, its diagonal as logarithms.
-
-    Attributes:
-        start: (p, p) a first F.
-        below: rows and columns of the entries of T that are free: all but that of the intercept.
-        unit: of each free entry, about one over the root of its curvature.
-    """
+    """The function to minimise, of the lower triangle T of F = start T, its diagonal as logarithms."""
 
     likelihood: Likelihood
-    start: Array
+    start: Array  # (p, p) a first F
+    # rows and columns of the free entries of T: all except the intercept's
     below: tuple[NDArray[np.intp], NDArray[np.intp]]
-    unit: Array
+    unit: Array  # of each free entry, about one over the root of its curvature
 
     @classmethod
     def of(cls, likelihood: Likelihood) -> "Objective":
@@ -216,7 +272,6 @@ class Objective:
         return len(self.unit)
 
     def factor(self, x: Array) -> Array:
-        """F, (p, p)."""
         return self.start @ self._triangle(x)
 
     def __call__(self, x: Array) -> tuple[float, Array]:
@@ -256,8 +311,8 @@ def prior_loss(F: Array) -> tuple[float, Array]:
 def first_factor(likelihood: Likelihood) -> tuple[Array, Array]:
     """The F of a rough mode, (p, p), and units of T, (p, p), that make the curvature there about 1.
 
-    Where all entries have noise e after scaling and variances have no prior of their own, every eigenvalue c of the
-    rough covariance becomes the root r of r (r - c) = 2 a e^2 =: 1, and the curvature along T_kl is a (1 + r_k r_l).
+    If all entries have noise e after scaling and variances have no prior of their own, every eigenvalue c of the rough
+    covariance becomes the root r of r (r - c) = 2 a e^2 =: 1, and the curvature along T_kl is a (1 + r_k r_l).
     """
     means, a = likelihood.rough[0, 1:], exponent(len(likelihood.rough) - 1)
     spread = np.maximum(likelihood.spread, _LEAST_SPREAD * likelihood.spread.max())

@@ -1,8 +1,9 @@
 """A published release as arrays, maps of its rows undone: built once, read by every fit of that release.
 
-A first stage says how much the columns of a party vary; the main release, whose rows were mapped by it and then cut,
-how much of that is left. What is missing was in the rows that were shortened (docs/design/estimation.md#cut-rows). Of
-keyed subjects published moments give counts and pairs (docs/proofs/keyed-subjects.md, 3 and 5).
+A first stage says how much the columns of a party vary. The main release, whose rows were mapped by it and then cut,
+says how much of that is left. The missing part was in the rows that were shortened
+(docs/design/estimation.md#cut-rows). For keyed subjects published moments give counts and pairs
+(docs/proofs/keyed-subjects.md, 3 and 5).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,36 +19,30 @@ from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.subsets import subset_words
 from commingle.shared.documents.terms import expected_kept
-from commingle.shared.dp.first_stage import FirstStage, mean_squares
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
+from commingle.shared.dp.two_stages import FirstStage, mean_squares
+from commingle.shared.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.estimation.entry_noise import Array, PairLaw
-from commingle.shared.estimation.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.estimation.pairwise import Counts, Pairs
 
-_LEAST = 1e-3  # mean square that a column is taken to have, where noise says less
+_LEAST = 1e-3  # a column's least mean square, whatever noise says
 _STEPS = 60  # of halving
 _STEEP = 0.05  # the least slope that a count is traced back along: at its top it says nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a release says of the map of one party's rows.
+    """A release's information about the map of one party's rows."""
 
-    Attributes:
-        planned: the noise of its sums; None where it publishes none.
-        sums: as published; None where nobody said them.
-        applied: the map that follows; None where rows are taken as they are encoded.
-    """
-
-    planned: FirstStage | None
-    sums: Sums | None
-    applied: IntegerMap | None
+    planned: FirstStage | None  # the noise of its sums; None if it publishes none
+    sums: Sums | None  # as published; None if they are not known
+    applied: IntegerMap | None  # the map that follows; None if rows stay as they are encoded
 
 
 def lost_to_cutting(spec: ReleaseSpec, stages: Sequence[Stage], moments: Array) -> Array:
-    """(p,) what share of each column's mean square about its map's centre is gone, 0 for the intercept.
+    """(p,) the lost share of each column's mean square about its map's centre, 0 for the intercept.
 
-    `moments`, (p, p), is an unbiased estimate of encoded columns' second moments, cut rows' as published.
+    `moments`, (p, p), is an unbiased estimate of encoded columns' second moments, with cut rows as published.
     """
     means, squares, lost, start = moments[0] / moments[0, 0], np.diag(moments) / moments[0, 0], [0.0], 1
     for party, stage in zip(spec.parties, stages, strict=True):
@@ -64,7 +59,7 @@ def lost_to_cutting(spec: ReleaseSpec, stages: Sequence[Stage], moments: Array) 
 
 
 def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Pairs:
-    """What a release says of every pair of its parties, every map of rows undone; `stages` in the order of parties."""
+    """A release's estimates for every pair of its parties, maps of rows undone; `stages` in the order of parties."""
     gram = np.array(moments.gram)
     undo, parties = undoing(spec, [stage.applied for stage in stages]), len(spec.parties)
     party = np.repeat(np.arange(parties), [len(p.columns) for p in spec.parties])
@@ -84,9 +79,9 @@ def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage])
 
 
 def counted(stages: Sequence[Stage]) -> Array:
-    """(J, 2) how many subjects each party's first stage counted, and the error of that; NaN where it has none.
+    """(J, 2) how many subjects each party's first stage counted, and the error of that; NaN if it has none.
 
-    They are counted before anybody meets anybody, so a wrong n of the study does not matter.
+    They are counted before any two meet in a bucket, so a wrong n of the study does not matter.
     """
     found = np.full((len(stages), 2), np.nan)
     for place, stage in enumerate(stages):
@@ -96,12 +91,12 @@ def counted(stages: Sequence[Stage]) -> Array:
 
 
 def bucket_counts(summed: Array, errors: Array, *, buckets: int, known: Array | None = None) -> Counts:
-    """How many subjects there are where `summed` of them met nobody in their bucket (docs/proofs/keyed-subjects.md, 5).
+    """How many subjects there are if `summed` of them met nobody in their bucket (docs/proofs/keyed-subjects.md, 5).
 
-    Of n subjects n (1 - 1/m)^(n - 1) do, m being the buckets, which grows up to n = m alone: where nothing else is
-    known it is traced back below. A joint one does among all of the union. Errors count noise, who met whom, and
+    Of n subjects n (1 - 1/m)^(n - 1) do, m being the buckets. That grows only up to n = m: if nothing else is known it
+    is traced back below. A joint subject meets nobody among all of the union. Errors count noise, who met whom, and
     strangers: a subject of one party alone and one of the other's, who met nobody else. `summed` and its noise's
-    `errors` are (J, J); `known` has own counts from elsewhere and their errors, (J, 2), NaN where there is none.
+    `errors` are (J, J); `known` has own counts from elsewhere and their errors, (J, 2), NaN if there are none.
     """
     kept, left = np.maximum(summed, 0.0), -float(np.log1p(-1 / buckets))
     own, noise, met = _own(np.diag(kept), np.diag(errors), buckets, known)
@@ -154,43 +149,31 @@ def _spread(n: Array, others: Array, buckets: int) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedMoments:
-    """Second moments of a release in encoded units, ready to be cut.
+    """Second moments of a release in encoded units, ready to be cut."""
 
-    Attributes:
-        gram: (p, p) G = P^T P, the intercept first; S_hat itself where no rows are published.
-        V: (p, p), the covariance of the noise in one row; 0 for the intercept. Diagonal where no party mixes columns.
-        root: (p, p) F with V = F F^T.
-        offset, scale: (p,) original value = offset + scale * encoded value.
-        labels: p labels in original units.
-        columns: indices into the p columns, by attribute name.
-        rows: of the published matrix; n where it has none.
-        mixing: (p, p) T with encoded columns = T @ published ones; the identity where no rows are mapped.
-        cut: parties whose rows may have been cut to a norm, and nothing says what that took.
-        shortened: attributes in rows that may have been cut to a norm, whether or not anything says what that took.
-        lost: (p,) what cutting took of each column's mean square, as far as first stages say.
-        entry_variance: (p, p) variances of the independent entries of E, where no rows are published; `gram` carries
-            the noise T E T^T.
-        pairs: where subjects are keyed, what `gram` was put together from; `entry_variance` is then about its means.
-        subsets: whom a party's share speaks of, in a sentence, by its name; nothing where that is all whom it holds.
-    """
-
-    gram: Array
+    gram: Array  # (p, p) G = P^T P, the intercept first; S_hat itself if no rows are published
+    # (p, p), the covariance of the noise in one row; 0 for the intercept. Diagonal if no party mixes columns.
     V: Array
-    root: Array
+    root: Array  # (p, p) F with V = F F^T
+    # offset, scale: (p,) original value = offset + scale * encoded value
     offset: Array
     scale: Array
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # p labels in original units
     attributes: dict[str, Attribute]
-    columns: dict[str, tuple[int, ...]]
+    columns: dict[str, tuple[int, ...]]  # indices into the p columns, by attribute name
     mechanism: str
-    rows: int
+    rows: int  # of the published matrix; n if it has none
     n: int
-    mixing: Array
+    mixing: Array  # (p, p) T with encoded columns = T @ published ones; the identity if no rows are mapped
+    # (p, p) variances of the independent entries of E, if no rows are published; `gram` carries the noise T E T^T
     entry_variance: Array | None = None
-    cut: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()  # parties whose rows may have been cut to a norm, and no figure says how much
+    # attributes in rows that may have been cut to a norm, whether or not a figure says how much
     shortened: frozenset[str] = frozenset()
-    lost: Array | None = None
+    lost: Array | None = None  # (p,) what cutting took of each column's mean square, as far as first stages say
+    # for keyed subjects, the source of `gram`; `entry_variance` is then about its means
     pairs: Pairs | None = None
+    # by party, the people whom its share is about, in a sentence; no entry if it is all that it holds
     subsets: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -198,11 +181,11 @@ class PreparedMoments:
         return self.pairs is not None
 
     def shared(self, columns: Sequence[int]) -> int:
-        """How many subjects moments of these columns are of: of keyed ones the fewest who count at two parties."""
+        """How many subjects moments of these columns are of; for keyed ones the fewest who count at two parties."""
         return self.n if self.pairs is None else self.pairs.shared(np.array(columns, np.intp) - 1)
 
     def misjudged(self, columns: Sequence[int]) -> tuple[str, ...]:
-        """Warnings where the study's n is far from how many keyed subjects the parties of these columns hold."""
+        """Warnings if the study's n is far from how many keyed subjects the parties of these columns hold."""
         if self.pairs is None:
             return ()
         parties: list[int] = np.unique(self.pairs.owner[self.pairs.party[np.array(columns, np.intp) - 1]]).tolist()
@@ -239,7 +222,7 @@ class PreparedMoments:
         return made.with_pairs(pairs_of(moments, spec, stages))
 
     def with_pairs(self, pairs: Pairs) -> Self:
-        """What pairs of presences make of these columns; errors are those of the pairs alone."""
+        """These columns with the moments of pairs of presences; errors are those of the pairs alone."""
         gram = pairs.second_moments()
         nothing = np.zeros_like(gram)
         return replace(
@@ -295,10 +278,10 @@ class PreparedMoments:
 
 
 def undoing(spec: ReleaseSpec, maps: Sequence[IntegerMap | None]) -> Array:
-    """T (q, q) with (1, encoded columns) = T @ published columns; of J keyed parties their presences stand for the 1.
+    """T (q, q) with (1, encoded columns) = T @ published columns; for J keyed parties presences stand for the 1.
 
-    Encoded columns are M z + c 1 of published z, and the column of ones, mixed as all columns are, is published. What
-    is published of a party's presence 1_i is `presence` of it. `maps` are in the order of parties.
+    Encoded columns are M z + c 1 of published z. The column of ones is published, mixed as all columns are. Of a
+    party's presence 1_i, `presence` times it is published. `maps` are in the order of parties.
     """
     lead = len(spec.intercept)
     ends = np.cumsum([lead, *(len(party.block_columns) for party in spec.parties)]).tolist()

@@ -10,44 +10,39 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.errors import TooFewRowsError
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
-from commingle.shared.estimation.errors import TooFewRowsError
-from commingle.shared.estimation.pair_noise import PairNoise
+from commingle.shared.estimation.pairwise import PairNoise
 from commingle.shared.estimation.posterior import regularised
 from commingle.shared.estimation.prepared import PreparedMoments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class System:
-    """Moments of p_x terms x and the label y.
+    """Moments of p_x terms x and the label y."""
 
-    Attributes:
-        xx, xy, yy: blocks of G, (p_x, p_x), (p_x,) and a number.
-        V_xx, v_xy, v_yy: the same blocks of V, the covariance of the noise in one published row.
-        root: (p_x + 1, r) F with V = F F^T over (x, y).
-        intercept: whether the first term is the intercept.
-        to_original, shift: coefficients in original units = to_original @ b + shift.
-        prepared: the release; label and features, without intercept, are its columns `target` and `features`.
-        lost: (p_x + 1,) what cutting took of the mean squares of terms and label; None where nobody said.
-        entries: the noise in the entries of the blocks, where a release comes with it; it has no other.
-    """
-
+    # xx, xy, yy: blocks of G, (p_x, p_x), (p_x,) and a number
     xx: Array
     xy: Array
     yy: float
+    # V_xx, v_xy, v_yy: the same blocks of V, the covariance of the noise in one published row
     V_xx: Array
     v_xy: Array
     v_yy: float
-    root: Array
-    intercept: bool
+    root: Array  # (p_x + 1, r) F with V = F F^T over (x, y)
+    intercept: bool  # whether the first term is the intercept
+    # to_original, shift: coefficients in original units = to_original @ b + shift
     to_original: Array
     shift: Array
     terms: tuple[str, ...]
+    # the release; label and features, without intercept, are its columns `target` and `features`
     prepared: PreparedMoments
     target: int
     features: tuple[int, ...]
     rows: int
+    # (p_x + 1,) what cutting took of the mean squares of terms and label; None if it is not known
     lost: Array | None = None
+    # the noise in the entries of the blocks, where a release comes with it; it has no other
     entries: EntryNoise | None = None
 
     @property
@@ -66,27 +61,20 @@ class System:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Centred:
-    """The system with its noiseless intercept partialled out, or as it is when it has none.
+    """The system with its noiseless intercept partialled out; unchanged if it has none."""
 
-    Attributes:
-        X, g, yy: the centred blocks, (q, q), (q,) and a number.
-        V, v: (q, q) and (q,), of the features, and of each with the label; V = root root^T, (q, r).
-        means: (q,) row of the intercept, over its own moment; None without intercept.
-        label_mean: the same of the label; 0 without intercept.
-        weight: moment of the intercept.
-        rows: degrees of freedom left in X: k - 1, or k.
-    """
-
+    # X, g, yy: the centred blocks, (q, q), (q,) and a number
     X: Array
     g: Array
     yy: float
+    # V, v: (q, q) and (q,), of the features, and of each with the label; V = root root^T, (q, r)
     V: Array
     v: Array
     root: Array
-    means: Array | None
-    label_mean: float
-    weight: float
-    rows: int
+    means: Array | None  # (q,) row of the intercept, over its own moment; None without intercept
+    label_mean: float  # the same of the label; 0 without intercept
+    weight: float  # moment of the intercept
+    rows: int  # degrees of freedom left in X: k - 1, or k
 
     @property
     def centring(self) -> Array:

@@ -1,7 +1,7 @@
-"""The forecast of one release, the k that it should have, and what it would be elsewhere.
+"""The forecast of one release, the k that suits it, and its value under other terms.
 
-That is over k, epsilon and n, by mechanism, and with a weight of the label: what that would bring to a fit, and what it
-would cost other sums (docs/planning.md#weights).
+Other terms are other k, epsilon and n, other mechanisms, and a weight of the label: its gain for a fit, and its cost
+for other sums (docs/planning.md#weights).
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ from commingle.shared.forecast.task import (
     square_words,
     task_of,
 )
+from commingle.shared.mechanisms import KEYED, MECHANISMS, mechanism_of
 from commingle.shared.mechanisms.interface import ExchangeCost
 from commingle.shared.mechanisms.prediction import Prediction, RegressionTask
-from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_of
 from commingle.shared.release.checks import closed, terms_of
 
 _computing = [Lock() for _ in range(16)]
@@ -42,28 +42,24 @@ _WORTH_SAYING, _AS_GOOD = 0.95, 0.02
 _POINTS, _POINTS_OF_WIDE, _WIDE = 9, 5, 128  # of a curve; each costs columns^3
 _EPSILONS, _SIZES = 30.0, 100.0  # a curve reaches that factor below and above
 _LEAST_N, _MOST_N = 10, (1 << 53) - 1
-_LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside what can be calibrated
+_LEAST_EPSILON, _MOST_EPSILON = 1e-4, 1e4  # well inside the range of calibration
 _CLASSICAL_MOST = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """One regression and how well it is known.
+    """One regression and how well it is known."""
 
-    Attributes:
-        expected: what is likely of the population.
-        ends: of the populations that public rows may come from the two between which nine of ten lie, by what the
-            release that was asked for explains there; none where nothing is left open.
-    """
-
-    expected: RegressionTask
+    expected: RegressionTask  # the likely population
+    # of the populations that public rows may come from the two between which nine of ten lie, by what the release that
+    # was asked for explains there; none where nothing is left open
     ends: tuple[RegressionTask, ...]
 
 
 def forecast_of(spec: ReleaseSpec) -> Forecast | None:
-    """The forecast of a proposed release under the default assumptions; None where no attribute can be a label.
+    """The forecast of a proposed release under the default assumptions; None if no attribute can be a label.
 
-    It is about the spec's own target, where it names one. Who asks while it is computed waits for that.
+    It is about the spec's own target, if it names one. A second caller waits while the first one computes it.
     """
     with _computing[hash(spec) % len(_computing)]:
         return computed_forecast(spec)
@@ -71,7 +67,7 @@ def forecast_of(spec: ReleaseSpec) -> Forecast | None:
 
 @lru_cache(maxsize=256)  # a function of the spec alone, asked for whenever a proposal is shown
 def computed_forecast(spec: ReleaseSpec) -> Forecast | None:
-    """`forecast_of`, unless somebody else computes it just now."""
+    """`forecast_of`, without waiting for others that compute it."""
     try:
         return forecast(spec.terms, assumptions_of(spec))
     except PlanningError:
@@ -79,19 +75,19 @@ def computed_forecast(spec: ReleaseSpec) -> Forecast | None:
 
 
 def forecast(terms: Terms, assumed: Assumptions | None = None) -> Forecast:
-    """The forecast of terms; a k that is left open is chosen."""
+    """The forecast of terms; an open k is chosen."""
     assumed = assumed or Assumptions()
     return forecast_for(question_of(terms, assumed), terms, assumed)
 
 
 def exchange_of(terms: Terms) -> ExchangeCost | None:
-    """What a release of these terms costs its parties besides budget, where they exchange."""
+    """The cost of a release of these terms besides budget, if its parties exchange."""
     made = closed(terms)
     return mechanism_of(made).exchange_cost(made.table_rows, made.widths, proved=made.proved)
 
 
 def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
-    """What a proposed release will be worth and cost besides budget, in sentences."""
+    """The value of a proposed release, and its cost besides budget, in sentences."""
     found = forecast_of(spec)
     tables = sentence_of(table_forecasts(spec.terms, assumptions_of(spec), sizes=False))
     if found is not None:
@@ -101,7 +97,7 @@ def outlook_of(spec: ReleaseSpec) -> tuple[str, ...]:
 
 
 def question_of(terms: Terms, assumed: Assumptions) -> Question:
-    """What is assumed; of public rows what they make likely of everybody else, and what else they leave possible."""
+    """The assumptions; for public rows the likely population, and the others that the rows leave possible."""
     task, rows = task_of(terms, assumed), assumed.public_rows
     if assumed.second_moments is None or rows is None:
         return Question(task, ())
@@ -146,7 +142,7 @@ def forecast_for(question: Question, terms: Terms, assumed: Assumptions) -> Fore
 
 
 def range_of(terms: Terms, question: Question, likely: float) -> tuple[float, float] | None:
-    """Least and most of what is likely and what this release explains at the question's ends."""
+    """Least and most of `likely` and what this release explains at the question's ends."""
     found = [likely, *(_explained(terms, task) for task in question.ends)]
     return (min(found), max(found)) if question.ends else None
 
@@ -169,7 +165,7 @@ def with_sketch(study: Study) -> Study:
 
 
 def with_best_k(terms: Terms, task: RegressionTask) -> Terms:
-    """The terms with their k, chosen anew where the mechanism has one."""
+    """The terms with their k, chosen anew if the mechanism has one."""
     best = mechanism_of(terms).planner.best_k(closed(terms), task)
     return terms if best is None else replace(terms, k=best)
 
@@ -204,7 +200,7 @@ def _n_needed(terms: Terms, task: RegressionTask) -> int | None:
         return is_useful(predicted(of(exponent), task))
 
     found = _least(tells_apart, low=log10(_LEAST_NEEDED))
-    if found is not None and not serves(log10(_said(found))):  # which costs more, and where it holds the other does
+    if found is not None and not serves(log10(_said(found))):  # it costs more, and implies the other
         found = _least(serves, low=found)
     return None if found is None else _said(found)
 
@@ -233,7 +229,7 @@ def _terms(task: RegressionTask, found: Prediction) -> tuple[TermForecast, ...]:
     cov = found.covariance
     if cov is None:
         return tuple(TermForecast(term=name, encoded=None, original=None) for name in names)
-    with np.errstate(all="ignore"):  # bounds may lie at the ends of what a number can be
+    with np.errstate(all="ignore"):  # bounds may lie at the ends of the range of floats
         ratio = task.unit / task.scale
         mean = ratio * (task.offset + task.scale * task.mean)
         slopes = np.sqrt(np.diag(cov))
@@ -274,7 +270,7 @@ def plan(study: Study | Terms, assumed: Assumptions | None = None) -> Plan:
 
 
 def with_mechanism(terms: Terms, name: str) -> Terms:
-    """These terms with another mechanism, without a k; with listed subjects where that one has no others."""
+    """These terms with another mechanism, without a k; with listed subjects if it has no keyed ones."""
     other = terms if name == terms.mechanism else terms.reopened(mechanism=name, bounds=None)
     if not mechanism_of(other).interactive:
         other = replace(other, parties=tuple(p.model_copy(update={"weighted": None}) for p in other.parties))
@@ -333,7 +329,7 @@ def _point(terms: Terms, asked: Question, *, at: float) -> Point:
 
 
 def weight_words(terms: Terms, task: RegressionTask) -> str | None:
-    """The weight that this task's label should have, in words; None where none is of use, or one is given already."""
+    """The weight that this task's label should have, in words; None if none helps, or the terms have one."""
     if not mechanism_of(terms).interactive or any(p.weighted or p.whitening for p in terms.parties):
         return None
     plain, found = _standard_errors(terms, task), dict[int, float]()

@@ -1,4 +1,4 @@
-"""What a forecast says, in figures and in plain words. Finite values: these classes go over the wire as they are."""
+"""A forecast in figures and in plain words. All values are finite: these classes go over the wire as they are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS
 from commingle.shared.documents.row_maps import may_cut, radius_squared
 from commingle.shared.documents.terms import Terms, settled
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
+from commingle.shared.mechanisms import mechanism_named, mechanism_of
 from commingle.shared.mechanisms.interface import ExchangeCost
-from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
 from commingle.shared.release.checks import closed
 
 
@@ -17,8 +17,8 @@ class TermForecast:
     """The expected standard error of one coefficient.
 
     Attributes:
-        encoded: in encoded units; None where no fit is possible.
-        original: in units of the target per unit of the attribute; None also where it is beyond all numbers.
+        encoded: in encoded units; None if no fit is possible.
+        original: in units of the target per unit of the attribute; None also if it is beyond all floats.
     """
 
     term: str
@@ -28,28 +28,28 @@ class TermForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a release is expected to be worth to one regression.
+    """The expected value of a release for one regression.
 
     Attributes:
         target: the target; `target_named` says whether somebody asked for it.
         r_squared_assumed: what a fit without privacy explains.
         r_squared: what the learner's `shrunken` fit is expected to explain on rows of the same population.
-        r_squared_constant: the same of the label's mean, which is private too.
-        relative_error: expected ||b_hat - b|| / ||b|| over standardised slopes; None where no fit is possible.
+        r_squared_constant: the same for the label's mean, which is private too.
+        relative_error: expected ||b_hat - b|| / ||b|| over standardised slopes; None if no fit is possible.
         reliable: whether single coefficients are expected to come without a warning.
         useful: whether a fit is expected to explain anything and to be told from the mean.
-        n_needed: about the least n that is useful, k chosen anew; None if no n is.
-        best_k: what the planner would choose; None where there is no sketch.
+        n_needed: about the least n that is useful, with k chosen anew; None if no n is.
+        best_k: the planner's choice; None if there is no sketch.
         public_table: whether the assumptions come from a public table.
-        public_rows: how many rows it has; None where its moments were taken as exact.
-        r_squared_range: where `r_squared` lies for nine of ten populations that such a table may come from; None where
-            the assumptions leave nothing open.
+        public_rows: how many rows it has; None if its moments were taken as exact.
+        r_squared_range: where `r_squared` lies for nine of ten populations that such a table may come from; None if the
+            assumptions leave nothing open.
         terms: standard errors around the same fit on the private table.
-        delta_implementation: the part of delta that is no noise's (docs/proofs/delta.md).
-        kept: where rows are in buckets, how many of a member's n people count, as they meet nobody there.
-        shared_error: where people are keyed, the standard error of the number that two members share if they share
-            all, of the worst two; None of listed ones.
-        exchange: what it costs besides budget; None where nothing is exchanged, or so much would be refused.
+        delta_implementation: the part of delta that noise does not use (docs/proofs/delta.md).
+        kept: if rows are in buckets, how many of a member's n people count, as they meet nobody there.
+        shared_error: for keyed people, the standard error of the number that two members share if they share all, for
+            the worst two; None for listed ones.
+        exchange: its cost besides budget; None if nothing is exchanged, or so much would be refused.
         sentences: all of this in words.
     """
 
@@ -99,15 +99,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableForecast:
-    """What a table of two attributes is expected to say: of the rarest level of the first against the first one.
+    """The expected contents of a table of two attributes: of the rarest level of the first against the first one.
 
     Attributes:
         row, level, reference: the attribute, the level, and the one with which it is compared.
         column, event: the target, and the level whose odds are compared.
         share: of everybody, with the event.
-        odds_ratio: as assumed, with a 95 % interval for the population from `odds_low` to `odds_high` (None without
-            an end): the noise and the drawing of people.
-        odds_factor: from the middle of the interval to its ends; None where there is no end.
+        odds_ratio: as assumed, with a 95 % interval for the population from `odds_low` to `odds_high` (None without an
+            end): the noise and the drawing of people.
+        odds_factor: from the middle of the interval to its ends; None if there is no end.
         share_reach, difference_reach: half the widths of the intervals of that level's share, and of the difference.
         cell_error: the standard error of the noise in a cell, in people.
         n_needed: about the least n at which the interval excludes 1 in four of five releases; None if no n does.
@@ -131,12 +131,12 @@ class TableForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutForecast:
-    """Cuts that a number of the study could have, and what they cost.
+    """Cuts that a number of the study could have, and their cost.
 
     Attributes:
         cuts: as a study says them.
         levels: how many intervals.
-        with_label: the other attribute of the table that `cell_error` is of: the target where it has levels.
+        with_label: the other attribute of the table with this `cell_error`: the target if it has levels.
         cell_error: the standard error of the noise in a cell, in people.
     """
 
@@ -152,11 +152,11 @@ class Plan:
     """A forecast and what surrounds it.
 
     Attributes:
-        over_k: empty where there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
+        over_k: empty if there is no sketch. `over_epsilon` and `over_n` choose k anew at every point.
         mechanisms: every mechanism with the same members, epsilon and n.
-        advice: which of them suits, and what a weight or the square of the target would bring, in words.
-        tables: what tables of the target will be worth, where the mechanism has tables and the target levels.
-        cuts: what numbers may be cut into, where the mechanism has tables.
+        advice: the mechanism that suits, and the gain from a weight or the square of the target, in words.
+        tables: the expected tables of the target, if the mechanism has tables and the target levels.
+        cuts: intervals for numbers, if the mechanism has tables.
     """
 
     forecast: Forecast
@@ -175,7 +175,7 @@ _MANY_SECONDS = 180.0
 
 
 def sentences(f: Forecast, terms: Terms) -> tuple[str, ...]:
-    """What a person should know of closed terms, the verdict first."""
+    """The facts that a person should know about closed terms, the verdict first."""
     said = [_verdict(f), _threshold(f)]
     if f.useful:
         said.append(_coefficients(f))
@@ -232,7 +232,7 @@ Numbers that fill a small part of their bounds need the most: rare levels beside
 
 
 def bent_words(terms: Terms) -> tuple[str, ...]:
-    """That rows are cut, where a release has tables, whose intervals do not count it, and that bends them."""
+    """A warning for releases with tables whose rows are cut: that bends tables, and intervals do not allow for it."""
     has_tables = mechanism_of(terms).interactive or terms.keyed
     if not has_tables or all(settled(party.first_stage_share) is None for party in terms.parties):
         return ()
@@ -258,7 +258,7 @@ def _weighed(terms: Terms) -> list[str]:
 
 
 def exchange_words(cost: ExchangeCost | None, delta: float) -> tuple[str, ...]:
-    """What parties compute and send besides, what of it proofs are, and which part of delta it takes."""
+    """The work and bytes of an exchange, the part of proofs in them, and the part of delta that it takes."""
     if cost is None:
         return ()
     sent, received = (max(each) for each in zip(*((p.bytes_sent, p.bytes_received) for p in cost.parties), strict=True))

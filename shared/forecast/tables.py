@@ -1,8 +1,8 @@
-"""What tables of a release will be worth: intervals of shares and odds ratios, people needed, and cuts for numbers.
+"""The expected value of tables: intervals of shares and odds ratios, people needed, and cuts for numbers.
 
-Counts and intervals are read from the release that is expected of people as they are assumed, as learners take it: no
-noise is drawn, and all is known. The code that reads releases reads it, so there is no second formula of what they are
-worth. Keyed parties hold the same people.
+Counts and intervals are read from the release that is expected if people are as assumed, as learners read it: no noise
+is drawn, and all is known. The code that reads releases reads it, so there is no second formula of their value. Keyed
+parties hold the same people.
 """
 
 from bisect import bisect_left
@@ -15,31 +15,29 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Levelled, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import PartyTerms, Terms
-from commingle.shared.dp.first_stage import expected_sums
-from commingle.shared.errors import PlanningError
+from commingle.shared.dp.two_stages import expected_sums
+from commingle.shared.errors import PlanningError, SpecError
 from commingle.shared.estimation.cells import Cells, against
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import Stage, undoing
 from commingle.shared.forecast.result import CutForecast, TableForecast
 from commingle.shared.forecast.task import Assumptions, table_law, uniform_law
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import closed, tried
 from commingle.shared.release.matrix import prepared_release, second_moments
 
 _NOBODY = "0" * 64
 _STEPS = 60
 _ENTRIES = 200_000
-"""Of `Cells.balanced`, at each of many sizes: with more than some 20 levels a bit too much noise is forecast."""
+"""For `Cells.balanced` at each of many sizes: beyond some 20 levels the forecast noise is a bit too large."""
 
-Share = tuple[str, str, float]
-"""An attribute, one of its levels, and the share of people who have it."""
+Share = tuple[str, str, float]  # an attribute, one of its levels, and the share of people who have it
 _Z, _POWER = NormalDist().inv_cdf(0.975), NormalDist().inv_cdf(0.8)  # intervals exclude 1 in four of five releases
 _SIZES = [round(float(n), -(len(str(int(n))) - 2)) for n in np.geomspace(100, 1e7, 116)]  # two digits, a tenth apart
 _LEAST, _MOST = 3, 6  # levels of cuts that are proposed
@@ -124,11 +122,10 @@ def margin(sums: CrossProducts, name: str) -> Array:
 
 
 def with_odds_ratio(sums: CrossProducts, table: tuple[str, str], at: tuple[int, int, int], ratio: float) -> Cells:
-    """Counts of two attributes, one level having so many times the odds of an event as another.
+    """Counts of two attributes, if one level has so many times the odds of an event as another.
 
-    Margins are as they were. All other levels have the share of everybody.
-
-    `at` are places of the level, of the other one, and of the event among levels of the table's second attribute.
+    Margins stay as they were. All other levels have the share of everybody. `at` are places of the level, of the other
+    one, and of the event among levels of the table's second attribute.
     """
     level, base, event = at
     rows, columns = (margin(sums, name) for name in table)
@@ -163,10 +160,8 @@ def _level_forms(forms: Array) -> tuple[NDArray[np.intp], Array]:
 def table_forecasts(terms: Terms, assumed: Assumptions, *, sizes: bool = True) -> tuple[TableForecast, ...]:
     """Tables of the label with each other attribute that has levels, by its least certain level; none without tables.
 
-    The label is the assumed target, or else the last attribute with levels; `sizes` says whether to find out how many
-    people each needs.
-
-    Raises PlanningError: an odds ratio or a share that is none.
+    The label is the assumed target, or else the last attribute with levels; `sizes` asks for the people that each
+    needs. Raises PlanningError: an impossible odds ratio or share.
     """
     _require(terms, assumed)
     label = _label(terms, assumed)
@@ -198,8 +193,8 @@ def sentence_of(tables: Sequence[TableForecast]) -> tuple[str, ...]:
 def cut_forecasts(terms: Terms, assumed: Assumptions) -> tuple[CutForecast, ...]:
     """For each number of the terms equal intervals of public bounds, three to six, and the noise that cells then have.
 
-    Noise is of a table with the label, or with the last attribute with levels where the label is a number. None where
-    nothing has levels, so that nothing asks for tables; of many numbers the first twelve.
+    Noise is of a table with the label, or with the last attribute with levels if the label is a number. Without levels
+    there are none, as nothing asks for tables; of many numbers the first twelve.
     """
     if not _has_tables(terms) or not _levelled(terms):
         return ()

@@ -33,14 +33,14 @@ from commingle.shared.documents.spec import MAX_COLUMNS, StatedPurpose
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.errors import PlanningError
 from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.mechanisms import mechanism_of, sketched_names
 from commingle.shared.mechanisms.prediction import ColumnLaw, RegressionTask, encoded_noise
-from commingle.shared.mechanisms.registry import mechanism_of, sketched_names
 from commingle.shared.release.checks import closed
 
 R_SQUARED = 0.3
 _UNEXPLAINED = 1e-9  # least part of a standardised column that the others must leave
 _STILL = 1e-24  # variance of a column that says nothing
-_GAPS = 0.1  # of cells, where a schema marks missing ones and no table says how many there are
+_GAPS = 0.1  # of cells, if a schema marks missing ones and no table says how many there are
 _ROUNDING = 1e-9
 COVERED = 0.9  # by the 2nd least to the 2nd largest of 39, or by the least to the largest of 19
 _DRAWS, _DRAWS_OF_WIDE, _WIDE = 39, 19, 64
@@ -52,30 +52,24 @@ _NEARLY_ALL = 1 - 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Assumptions:
-    """About rows nobody has seen and the question that will be put to them.
+    """Assumptions about rows that nobody has seen, and the question that will be put to them."""
 
-    Attributes:
-        r_squared: what the features explain of the label, in (0, 1); not used with `second_moments`, which say it.
-        target: name of the label; None for the one in the middle of all possible ones, by noise per variance.
-        features: names of attributes; None for all but the label.
-        second_moments: (p, p) A^T A / n of encoded rows, the intercept first, of a public table with the same
-            attributes; None for attributes that are independent and uniform on their bounds or levels.
-        public_rows: how many rows that table has; None for moments that are to be taken as exact.
-        odds_ratio: that tables are asked to show, in either direction from 1.
-        shares: of people who have a level: its attribute, the level, the share; whatever else they are.
-    """
-
+    # the label's part that the features explain, in (0, 1); `second_moments` give it themselves
     r_squared: float = R_SQUARED
+    # name of the label; None for the one in the middle of all possible ones, by noise per variance
     target: str | None = None
-    features: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None  # names of attributes; None for all but the label
+    # (p, p) A^T A / n of encoded rows, the intercept first, of a public table with the same attributes; None for
+    # attributes that are independent and uniform on their bounds or levels
     second_moments: Array | None = None
-    public_rows: int | None = None
-    odds_ratio: float = 1.5
+    public_rows: int | None = None  # how many rows that table has; None for moments that are to be taken as exact
+    odds_ratio: float = 1.5  # that tables are asked to show, in either direction from 1
+    # shares of people who have a level: its attribute, the level, the share
     shares: tuple[tuple[str, str, float], ...] = ()
 
 
 def assumptions_of(asked: StatedPurpose, assumed: Assumptions | None = None) -> Assumptions:
-    """The assumptions, about the target and the features of a study or spec where none are named otherwise."""
+    """The assumptions, with the target and the features of a study or spec unless they name others."""
     assumed = assumed or Assumptions()
     if assumed.target not in {None, asked.target}:
         return assumed
@@ -83,9 +77,9 @@ def assumptions_of(asked: StatedPurpose, assumed: Assumptions | None = None) -> 
 
 
 def task_of(terms: Terms, assumed: Assumptions) -> RegressionTask:
-    """The regression that is assumed.
+    """The assumed regression.
 
-    Without a table every standardised slope is alike, b_j = c / sqrt(xx_jj), with b^T xx b = R^2 yy.
+    Without a table all standardised slopes are equal, b_j = c / sqrt(xx_jj), with b^T xx b = R^2 yy.
     """
     if not 0 < assumed.r_squared < 1:
         raise PlanningError(f"an R^2 of {assumed.r_squared} is not between 0 and 1", remedy="Assume 0.3, for example.")
@@ -187,9 +181,9 @@ def _require_determined(xx: Array, yy: float, labels: tuple[str, ...]) -> None:
 def uniform_law(parties: tuple[PartyTerms, ...]) -> tuple[Array, Array]:
     """Mean (p - 1,) and covariance of encoded attributes that are independent and uniform on their bounds or levels.
 
-    Numbers have variance 1/3, two levels 1, indicators of L levels (delta_ij - 1/L) / L; where missing cells are
-    marked, a tenth is missing. A row norm C scales a party's columns by min(1, C / root mean square norm of its rows).
-    Whitened columns have mean 0 and variance C^2 / d.
+    Numbers have variance 1/3, two levels 1, indicators of L levels (delta_ij - 1/L) / L; of marked missing cells there
+    is a tenth. A row norm C scales a party's columns by min(1, C / root mean square norm of its rows). Whitened columns
+    have mean 0 and variance C^2 / d.
     """
     means, blocks = [], []
     for party in parties:
@@ -260,7 +254,7 @@ def _block_diagonal(blocks: list[Array]) -> Array:
 
 
 def populations(task: RegressionTask, rows: int) -> tuple[RegressionTask, ...]:
-    """Regressions of some populations that a sample of so many rows with this regression may come from."""
+    """Regressions of some populations that a sample of `rows` rows with this regression may come from."""
     draw = np.random.default_rng(_SEED)
     count = _DRAWS if len(task.b) <= _WIDE else _DRAWS_OF_WIDE
     return tuple(_drawn(task, rows, draw) for _ in range(count))
@@ -311,8 +305,7 @@ def _with_slopes(task: RegressionTask, xx: Array, b: Array, residual: float) -> 
     return replace(task, xx=xx, inverse=inverse, b=b, yy=float(b @ xx @ b) + residual, residual=residual)
 
 
-_PART = 0.1
-"""Of the variance of sampling, what that of noise may be; errors for the population then grow by 5 % at most."""
+_PART = 0.1  # the variance of noise over that of sampling, at most; errors for the population then grow by 5 % at most
 
 
 _CUTS = (
@@ -322,9 +315,9 @@ _CUTS = (
 
 
 def square_words(terms: Terms, assumed: Assumptions) -> str | None:
-    """That the square of the target costs little, and how to ask for it; or that it is asked for, and of no use.
+    """Advice about the square of the target: it costs little, or the terms have it and it is of no use.
 
-    None where it is of use, or costs more.
+    None if it is of use, or costs more.
     """
     asked = _levels_alone(terms, assumed)
     if asked is None:
@@ -352,7 +345,7 @@ def square_words(terms: Terms, assumed: Assumptions) -> str | None:
 
 
 def _levels_alone(terms: Terms, assumed: Assumptions) -> tuple[NumericAttribute, Assumptions] | None:
-    """The target and what is asked, where a fit could use its square (`services.models.spread.knows_spread`)."""
+    # a fit can use the square where `services.models.spread.knows_spread` says so
     attributes = {a.name: a for a in terms.attributes}
     own = attributes.get(assumed.target or "")
     others = tuple(name for name, a in attributes.items() if getattr(a, "product", None) != (own, own))
@@ -378,7 +371,6 @@ def _is_squared(terms: Terms, own: NumericAttribute) -> bool:
 
 
 def _with_square(terms: Terms, own: NumericAttribute) -> Terms:
-    """These terms with the square, and with whole rows, which it needs."""
     square = NumericAttribute(name=f"{own.name} squared", lower=-1, upper=1, product=(own, own))
     made = terms.reopened()
     parties = (
@@ -394,7 +386,6 @@ def _with_square(terms: Terms, own: NumericAttribute) -> Terms:
 
 
 def _variances(terms: Terms, assumed: Assumptions) -> tuple[Array, Array]:
-    """Of each slope by noise, and by the drawing of people."""
     made, task = closed(terms), task_of(terms, assumed)
     noise = mechanism_of(made).planner.predict(made, task).covariance
     if noise is None:

@@ -1,4 +1,4 @@
-"""What a mechanism offers: its block, where its fits, forecast and words are, and what it costs besides budget."""
+"""The interface of a mechanism: its block, its fits, forecast and words, and its cost besides budget."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS, SecondMoment
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import PartyTerms, Terms, fraction_bits_of
 from commingle.shared.dp.accounting import ZERO, Rho, gaussian_loss
-from commingle.shared.dp.first_stage import ROWS_ARE_NOISY, RadiusRule
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.dp.two_stages import ROWS_ARE_NOISY, RadiusRule
 
 if TYPE_CHECKING:  # a party's agent needs neither, and scipy loads slowly
     from commingle.shared.estimation.method import FitMethod
     from commingle.shared.mechanisms.prediction import Planner
 
 Names: TypeAlias = NDArray[np.int64] | NDArray[np.uint8]
-"""Whose rows are: n ranks in the sorted list of subjects, or (n, 32) bytes, the pseudonyms of keyed ones."""
+"""The subjects of rows: n ranks in their sorted list, or (n, 32) bytes, the pseudonyms of keyed ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyCost:
-    """What one party spends: bytes, exact but for headers and signed statements; estimated seconds of one processor."""
+    """The work of one party: bytes, exact but for headers and signed statements; estimated seconds of one processor."""
 
     name: str
     bytes_sent: int
@@ -37,11 +37,11 @@ class PartyCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeCost:
-    """What an exchange before the upload takes of all parties together: bytes sent and received, and seconds.
+    """The work of an exchange before the upload, for all parties together: bytes sent and received, and seconds.
 
     Attributes:
         bounds: proved or trusted.
-        proof_bytes, proof_seconds: what of it would be saved if bounds were trusted.
+        proof_bytes, proof_seconds: the part that would be saved if bounds were trusted.
     """
 
     bounds: str
@@ -53,17 +53,17 @@ class ExchangeCost:
 
 
 class Accumulator(Protocol):
-    """Takes a party's integer rows in any order and gives what its block is made of."""
+    """Takes a party's integer rows in any order and gives the contents of its block."""
 
     def add(self, names: Names, rows: NDArray[np.int64]) -> None:
         """Take rows (m x d) of the subjects with these names (m); each subject has one row."""
 
     def total(self) -> NDArray[np.int64]:
-        """The block before noise; where parties exchange first, the rows (n x d), each in its place."""
+        """The block before noise; if parties exchange first, the rows (n x d), each in its place."""
 
 
 class Placement:
-    """An accumulator that puts rows (m x d) at their rank, zeros where there is none; no row is of other `ranks`."""
+    """Puts rows (m x d) at their rank, zeros where there is none; no row is of other `ranks`."""
 
     def __init__(self, ranks: range, *, d: int) -> None:
         self._first, self._block = ranks.start, np.zeros((len(ranks), d), np.int64)
@@ -76,39 +76,32 @@ class Placement:
 
 
 class Mechanism(ABC):
-    """One kind of release.
+    """One kind of release."""
 
-    Attributes:
-        fraction_bits: of an encoded value.
-        interactive: whether parties exchange encrypted columns before they upload (`mechanisms.moments.exchange`).
-        sketched: whether its spec has a k.
-        of_rows: whether what is published are noisy rows, and so has a row count that means something.
-        publishes: what, in words.
-        leaves: what leaves a party, in a sentence for the person who decides.
-        share: of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column;
-            chosen by measuring (docs/prediction.md#one-stage-against-two).
-        radius: where mapped rows are cut.
-        keyed: whether it is for keyed data sets: rows are named by pseudonyms, and their first entry is their presence.
-    """
-
-    fraction_bits: ClassVar[Literal[14, 15]] = 15
+    fraction_bits: ClassVar[Literal[14, 15]] = 15  # of an encoded value
+    # whether parties exchange encrypted columns before they upload (`mechanisms.moments.exchange`)
     interactive: ClassVar[bool] = False
-    sketched: ClassVar[bool] = False
+    sketched: ClassVar[bool] = False  # whether its spec has a k
+    # whether noisy rows are published, so that their number means something
     of_rows: ClassVar[bool] = True
-    publishes: ClassVar[str] = "noisy rows"
+    publishes: ClassVar[str] = "noisy rows"  # what, in words
+    # the data that leaves a party, in a sentence for the person who decides
     leaves: ClassVar[str] = "Every row in the order of the list of people, with random noise added here to each value."
+    # of rho, that first stages get where a study leaves it open and n sqrt(rho) is `least_signal` a column; chosen by
+    # measuring (docs/prediction.md#one-stage-against-two)
     share: ClassVar[float] = 0.1
     least_signal: ClassVar[float] = 20.0
-    radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY
+    radius: ClassVar[RadiusRule] = ROWS_ARE_NOISY  # where mapped rows are cut
+    # whether it is for keyed data sets: rows are named by pseudonyms, and their first entry is their presence
     keyed: ClassVar[bool] = False
 
     def trust(self, *, proved: bool) -> str:
-        """Whom a party relies on besides itself, where bounds are `proved` or not: sentences of the manifest."""
+        """Sentences of the manifest: whom a party relies on besides itself, if bounds are `proved` or not."""
         del proved
         return TRUST_WITH_NO_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        """What makes a spec of this mechanism impossible, a sentence each; a mechanism adds its own."""
+        """What makes a spec of this mechanism impossible, a sentence each; mechanisms add their own."""
         found = []
         if spec.keyed and not self.keyed:
             found.append(f"{spec.mechanism} publishes something of every row, so its data sets are listed, not keyed")
@@ -126,7 +119,7 @@ class Mechanism(ABC):
         return found
 
     def buckets(self, terms: Terms) -> int | None:
-        """How many a release gets whose terms leave it open; None where rows have no buckets."""
+        """How many buckets a release gets whose terms leave it open; None if rows have no buckets."""
         del terms
         return None
 
@@ -135,7 +128,7 @@ class Mechanism(ABC):
         """Rows of every block and of the published matrix."""
 
     def cells(self, terms: Terms, party: PartyTerms) -> int:
-        """Cells that a party works on, by which its processor time, memory and disk grow: here of its block."""
+        """Cells that a party works on: its processor time, memory and disk grow with them. Here those of its block."""
         return self.rows(terms) * terms.widths[party.name]
 
     @abstractmethod
@@ -143,7 +136,7 @@ class Mechanism(ABC):
         """Delta^2 of that party's block in units of its noise: the block is rho-zCDP, rho = Delta^2 / (2 sigma^2)."""
 
     def outsider_loss(self, terms: Terms, sigmas: Sequence[int], adjacency: Adjacency) -> Rho:
-        """The loss of one person, whose rows change at all parties at once, to those who hold no party's noise.
+        """The loss of one person, whose rows change at all parties at once, to people who know no party's noise.
 
         Here the sum over parties, which it never exceeds (docs/proofs/noise-and-accounting.md, 3.2).
         """
@@ -154,31 +147,32 @@ class Mechanism(ABC):
         return sum(losses, start=ZERO)
 
     def first_stage_share(self, *, rho: float, n: int, columns: float) -> float | None:
-        """The share of rho that a study spends on first stages where it does not say, from public numbers; or None.
+        """The share of rho for first stages in a study that leaves it open, from public numbers; or None.
 
-        It is bought where n sqrt(rho), of both stages of one party, is at least `least_signal` a column of a party, on
-        average. Below it noise hides the correlations, and rows that are cut about a noisy centre make even the means
-        worse.
+        It is worth its price if n sqrt(rho), of both stages of one party, is at least `least_signal` a column of a
+        party, on average. Below that noise hides the correlations, and rows that are cut about a noisy centre make even
+        the means worse.
         """
         return self.share if n * sqrt(rho) >= self.least_signal * columns else None
 
     def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
-        """The `cross_weight` that a new release gives parties with a first stage; args as of `first_stage_share`."""
+        """The `cross_weight` of parties with a first stage in a new release; arguments as of `first_stage_share`."""
         del rho, n, columns
         return None
 
     def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
-        """The part of delta that is no noise's: 0 where parties exchange nothing (docs/proofs/delta.md).
+        """The part of delta that noise does not use: 0 if parties exchange nothing (docs/proofs/delta.md).
 
-        Tables have so many rows, and so many encoded columns at each party; bounds are `proved` or not.
+        `rows` and the encoded `columns` of each party are of their tables; bounds are `proved` or not.
         """
         del rows, columns, proved
         return 0.0
 
     def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
-        """What it costs to exchange encrypted columns first; None where nothing is exchanged, or so much is refused.
+        """The cost of an exchange of encrypted columns; None if nothing is exchanged, or so much is refused.
 
-        Columns are the encoded ones of each party by name, in the spec's order; bounds are `proved` or not.
+        `columns` has the number of encoded columns of each party by name, in the spec's order; bounds are `proved` or
+        not.
         """
         del n, columns, proved
         return None
@@ -194,10 +188,10 @@ class Mechanism(ABC):
 
     @abstractmethod
     def intercept(self, terms: Terms) -> NDArray[np.int64]:
-        """The noiseless column (rows,) that a party of nothing but ones would publish, in steps; of keyed ones none."""
+        """The noiseless column (rows,) of a party of nothing but ones, in steps; keyed mechanisms have none."""
 
     def accumulator(self, terms: Terms, columns: int) -> Accumulator:
-        """An empty accumulator for one party's block of that many encoded columns; for all its rows."""
+        """An empty accumulator for all rows of one party's block of that many encoded columns."""
         return self.window(terms, columns, range(terms.table_rows))
 
     def window(self, terms: Terms, columns: int, places: range) -> Accumulator:  # noqa: ARG002 - others ask it
@@ -205,7 +199,7 @@ class Mechanism(ABC):
         return Placement(places, d=columns)
 
     def places(self, terms: Terms, names: Names) -> NDArray[np.int64]:  # noqa: ARG002 - as above
-        """Where the rows of these subjects (m) belong, (m,): at their ranks."""
+        """The places of the rows of these subjects (m), (m,): here their ranks."""
         return names.astype(np.int64, copy=False)
 
     @abstractmethod
@@ -216,7 +210,7 @@ class Mechanism(ABC):
     def moments(
         self, spec: ReleaseSpec, release: str, sigmas: Sequence[int], matrix: NDArray[np.int64]
     ) -> SecondMoments:
-        """What an assembled matrix says about second moments; the parties' sigmas are in the spec's order.
+        """The second moments of an assembled matrix; the parties' sigmas are in the spec's order.
 
         Raises VerificationError: no honest blocks make such a matrix.
         """
@@ -224,9 +218,9 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def fit(self) -> "FitMethod":
-        """How its releases are fitted; loaded when it is first asked for."""
+        """How its releases are fitted; loaded when first asked for."""
 
     @property
     @abstractmethod
     def planner(self) -> "Planner":
-        """What its releases will be worth; loaded when it is first asked for."""
+        """The expected value of its releases; loaded when first asked for."""

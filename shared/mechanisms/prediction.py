@@ -1,4 +1,4 @@
-"""What a mechanism says about fits of a release that is only being planned."""
+"""The expected fits of a release that is only being planned."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.row_maps import first_stage_of, row_map, row_sensitivity, undone
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
-from commingle.shared.dp.first_stage import MOST_SUBJECTS, expected_sums
 from commingle.shared.dp.fixed_point import FRACTION_BITS
+from commingle.shared.dp.two_stages import MOST_SUBJECTS, expected_sums
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
 
 Array = NDArray[np.float64]
@@ -26,34 +26,25 @@ class ColumnLaw:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RegressionTask:
-    """One regression of a label y on q columns x, centred, in encoded units.
-
-    Attributes:
-        x, y: indices into the published columns without the intercept.
-        labels: q names of terms.
-        mean: (q,) of the features; `mean_y` of the label.
-        xx: (q, q) covariance of the features; `inverse` of it.
-        b: (q,) slopes.
-        yy: variance of the label; `residual` is the part of it that the features leave.
-        offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale.
-        law: of all columns, not only of these.
-    """
+    """One regression of a label y on q columns x, centred, in encoded units."""
 
     target: str
+    # x, y: indices into the published columns without the intercept
     x: tuple[int, ...]
     y: int
-    labels: tuple[str, ...]
-    mean: Array
+    labels: tuple[str, ...]  # q names of terms
+    mean: Array  # (q,) of the features; `mean_y` of the label
     mean_y: float
-    xx: Array
+    xx: Array  # (q, q) covariance of the features; `inverse` of it
     inverse: Array
-    b: Array
-    yy: float
+    b: Array  # (q,) slopes
+    yy: float  # variance of the label; `residual` is the part of it that the features leave
     residual: float
+    # offset, scale: (q,) original = offset + scale * encoded; `unit` is the label's scale
     offset: Array
     scale: Array
     unit: float
-    law: ColumnLaw
+    law: ColumnLaw  # of all columns, not only of these
 
     @property
     def r_squared(self) -> float:
@@ -63,24 +54,16 @@ class RegressionTask:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Prediction:
-    """Expected figures of one regression, in encoded units.
+    """Expected figures of one regression, in encoded units."""
 
-    Attributes:
-        covariance: (q, q) of the slopes of the default fit for inference, around the same fit on the private table;
-            None where no fit is possible.
-        level_variance: of the mean of the label less the fit, which the intercept adds to the slopes' errors.
-        r_squared: of the default fit for prediction, on rows of the same population.
-        r_squared_constant: of the label's mean as the release tells it.
-        told_apart: whether an F test is expected to tell the fit from that mean, at 5 %; not where a fit is refused.
-        reliable: whether the default fit for inference is expected to come without a warning about its signal.
-    """
-
+    # (q, q) of the slopes of the default fit for inference, around the same fit on the private table; None where no fit
+    # is possible
     covariance: Array | None
-    level_variance: float
-    r_squared: float
-    r_squared_constant: float
-    told_apart: bool
-    reliable: bool
+    level_variance: float  # of the mean of the label less the fit, which the intercept adds to the slopes' errors
+    r_squared: float  # of the default fit for prediction, on rows of the same population
+    r_squared_constant: float  # of the label's mean as the release tells it
+    told_apart: bool  # whether an F test is expected to tell the fit from that mean, at 5 %; not where a fit is refused
+    reliable: bool  # whether the default fit for inference is expected to come without a warning about its signal
 
 
 class Planner(ABC):
@@ -88,29 +71,29 @@ class Planner(ABC):
 
     @abstractmethod
     def predict(self, terms: Terms, task: RegressionTask) -> Prediction:
-        """The expected figures of one regression; a sketch must be chosen."""
+        """The expected figures of one regression; a sketch must have its k."""
 
     def tells_apart(self, terms: Terms, task: RegressionTask) -> bool:
-        """`told_apart` of a prediction, for which some mechanisms need less than all of it."""
+        """`told_apart` of a prediction; some mechanisms need less than a whole prediction for it."""
         return self.predict(terms, task).told_apart
 
     def sketch_bounds(self, terms: Terms) -> tuple[int, int] | None:  # noqa: ARG002 - there is none
-        """Least and largest k to consider; None where there is no sketch."""
+        """Least and largest k to consider; None if there is no sketch."""
         return None
 
     def best_k(self, terms: Terms, task: RegressionTask) -> int | None:  # noqa: ARG002 - as above
-        """The k that suits this regression best; None where there is no sketch."""
+        """The k that suits this regression best; None if there is no sketch."""
         return None
 
     def shared_error(self, terms: Terms) -> float | None:
-        """The standard error of the number of keyed subjects that two parties share, the worst two, if they share all.
+        """The standard error of how many keyed subjects two parties share if they share all, for the worst two.
 
-        None where subjects are listed, or there is one party. A sketch must be chosen.
+        None if subjects are listed, or there is one party. A sketch must have its k.
         """
         return self.count_error(terms) if terms.keyed and len(terms.parties) > 1 else None
 
     def count_error(self, terms: Terms) -> float | None:  # noqa: ARG002 - as above
-        """`shared_error` of keyed subjects at several parties; None where a mechanism has no keyed ones."""
+        """`shared_error` of keyed subjects at several parties; None if a mechanism has no keyed ones."""
         return None
 
     def fits_across(self, terms: Terms) -> bool:
@@ -135,7 +118,7 @@ def noise_variance(terms: Terms) -> Array:
 
 
 def encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
-    """(p - 1, p - 1) covariance of what `noise_variance` is of, once contrasts and suggested maps are undone."""
+    """(p - 1, p - 1) covariance of the noise of `noise_variance`, once contrasts and suggested maps are undone."""
     return _encoded_noise(replace(terms, k=None), law)
 
 
@@ -148,7 +131,7 @@ def _encoded_noise(terms: Terms, law: ColumnLaw) -> Array:
 
 
 def undoing(terms: Terms, law: ColumnLaw) -> Array:
-    """T (p, p) with (1, encoded columns) = T @ published ones where encoded ones have that law."""
+    """T (p, p) with (1, encoded columns) = T @ published ones, if encoded ones have that law."""
     gains, centres = assumed_maps(terms, law)
     T, start = np.diag(np.append(1.0, 1 / gains)), 1
     T[1:, 0] = centres
@@ -160,10 +143,10 @@ def undoing(terms: Terms, law: ColumnLaw) -> Array:
 
 
 def assumed_maps(terms: Terms, law: ColumnLaw) -> tuple[Array, Array]:
-    """Gains and centres, (p - 1,) each: published columns are gain (x - centre) where x have that law.
+    """Gains and centres, (p - 1,) each: published columns are gain (x - centre) if x have that law.
 
-    Rows that are cut at norm 1 are multiples of themselves; their columns count as multiplied by the root of
-    E min(|z|^2, 1) / E |z|^2, |z|^2 being like a gamma law with the degrees of freedom of its columns.
+    Rows that are cut at norm 1 are multiples of themselves. Their columns count as multiplied by the root of E
+    min(|z|^2, 1) / E |z|^2, |z|^2 being like a gamma law with the degrees of freedom of its columns.
     """
     gains, centres = np.ones(len(law.means)), np.zeros(len(law.means))
     start = 0
@@ -185,7 +168,7 @@ def assumed_maps(terms: Terms, law: ColumnLaw) -> tuple[Array, Array]:
 
 
 def _left_by_cutting(squares: Array) -> float:
-    """What is left of a column in rows with these mean squares, (d,): sqrt(E min(X, t)), X gamma of mean 1, t = 1/sum.
+    """The rest of a column in rows with these mean squares, (d,): sqrt(E min(X, t)), X gamma of mean 1, t = 1/sum.
 
     E min(X, t) = P(k + 1, k t) + t (1 - P(k, k t)) with shape k = (sum)^2 / (2 sum of squares).
     """

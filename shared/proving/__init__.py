@@ -1,4 +1,4 @@
-"""Proofs of what is encrypted, that tell nothing else (docs/proofs/proved-bounds.md).
+"""Proofs about encrypted columns that tell nothing else (docs/proofs/proved-bounds.md).
 
 In order, each step only when all proofs of the one before hold:
 
@@ -11,9 +11,9 @@ In order, each step only when all proofs of the one before hold:
 4. each owner    verifies the replies to itself (`evaluator.verify_replies`), then rounds and opens them
                  (`ring.replies.round_reply`, `open_reply`)
 
-A proof is bytes. It takes no secret to verify it, so that a proof that fails shows everybody who sent it. Functions are
+A proof is bytes. Nobody needs a secret to verify it, so a proof that fails shows everybody who sent it. Functions are
 pure, and entropy is an argument.
 
-`columns`, `replies`    what is stated, as equations about a matrix of small integers
-`prover`, `verifier`    how such a statement is proved: combinations of rows, and columns that are opened
+`columns`, `replies`    the statements, as equations about a matrix of small integers
+`prover`, `proof`       proving such a statement, by combinations of rows and opened columns, and verifying it
 """

@@ -26,13 +26,12 @@ SEGMENT_WORDS = 18 << 20  # of a witness, about: 72 MiB
 
 
 def segment_rows(layout: Layout) -> int:
-    """How many rows are proved together, but for the last ones: as many blocks as a matrix may hold."""
+    """How many rows are proved together, except the last ones: as many blocks as a matrix may hold."""
     words = BLOCK_STRIPES * (layout.parameters.degree * layout.groups + layout.stripe_rows * (layout.columns + SQUARES))
     return max(1, SEGMENT_WORDS // words) * layout.block_rows
 
 
 def segments(layout: Layout) -> Iterator[tuple[int, int]]:
-    """The (start, stop) of the rows that are proved together."""
     size = segment_rows(layout)
     return ((start, min(start + size, layout.rows)) for start in range(0, layout.rows, size))
 
@@ -43,12 +42,12 @@ def polynomial_count(layout: Layout, rows: int) -> int:
 
 
 def packing(layout: Layout, sizes: Sizes) -> tuple[int, int]:
-    """How many stripes share a row of the matrix, and how many rows a stripe takes: one of both is 1."""
+    """How many stripes share a row of the matrix, and how many rows a stripe takes; one of both is 1."""
     return max(1, sizes.message // layout.stripe_rows), -(-layout.stripe_rows // sizes.message)
 
 
 def group_count(layout: Layout, sizes: Sizes, rows: int) -> int:
-    """How many rows of l a column of so many rows takes: whole stripes, or whole parts of one."""
+    """Rows of l that a column of `rows` entries takes: whole stripes, or whole parts of one."""
     packed, parts = packing(layout, sizes)
     return -(-layout.stripes(0, rows) // packed) * parts
 
@@ -59,50 +58,36 @@ class Weights:
 
     The lambda of a stripe is the product of one of the row of the matrix that it is in and one of its place there, and
     mu of one of a column's window and one of the place in it, so that all columns are one combination of their rows.
-
-    Attributes:
-        across: lambda, (repeats, 1 + polynomials).
-        units: of rows of the matrix that hold stripes whole, or of stripes that take several: (repeats, units, groups).
-        places: of places in such a row, (repeats, packed).
-        windows: of windows of L coefficients, and what is left over, (repeats, windows).
-        inside: of places in a window, (repeats, L).
-        along: mu, (repeats, N).
-        secret: g with <mu, sum lambda a s> = <g, s>, (repeats, N).
-        known: <mu, sum lambda b>, of each repeat.
     """
 
     prime: int
-    across: Residues
+    across: Residues  # lambda, (repeats, 1 + polynomials)
+    # of rows of the matrix that hold stripes whole, or of stripes that take several: (repeats, units, groups)
     units: Residues
-    places: Residues
-    windows: Residues
-    inside: Residues
-    along: Residues
-    secret: Residues
-    known: list[int]
+    places: Residues  # of places in such a row, (repeats, packed)
+    windows: Residues  # of windows of L coefficients, and what is left over, (repeats, windows)
+    inside: Residues  # of places in a window, (repeats, L)
+    along: Residues  # mu, (repeats, N)
+    secret: Residues  # g with <mu, sum lambda a s> = <g, s>, (repeats, N)
+    known: list[int]  # <mu, sum lambda b>, of each repeat
 
 
 @dataclass(frozen=True)
 class Ciphertexts:
     """A public key and the first halves of a segment's ciphertexts, as received, and reduced.
 
-    Attributes:
-        segment: start and stop of the rows, one of `segments`.
-        blocks: ciphertexts of the segment's blocks, in order.
-
-    Raises:
-        CiphertextError: a key or ciphertexts that are not residues of their size.
-        DomainError: the segment is none, or has other blocks.
+    Raises CiphertextError: a key or ciphertexts that are not residues of their size; DomainError: the segment is none,
+    or has other blocks.
     """
 
     layout: Layout
-    segment: tuple[int, int]
+    segment: tuple[int, int]  # start and stop of the rows, one of `segments`
     public_key: bytes
-    blocks: Sequence[bytes]
+    blocks: Sequence[bytes]  # ciphertexts of the segment's blocks, in order
     sizes: Sizes
 
     def __post_init__(self) -> None:
-        """All bytes are read once, so that what is malformed is refused before anything is computed."""
+        """Reads all bytes once, to refuse what is malformed before anything is computed."""
         if self.segment not in segments(self.layout):
             raise DomainError("what is proved is proved of one segment of rows")
         ring, shapes = self.layout.parameters, self._shapes
@@ -125,7 +110,7 @@ class Ciphertexts:
         return group_count(self.layout, self.sizes, self.count)
 
     def in_groups(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Something of each row of the segment, (count, m), as the matrix has it, zeros between: (groups, m, l)."""
+        """From a value for each row of the segment, (count, m), to the matrix, zeros between: (groups, m, l)."""
         (packed, parts), length = packing(self.layout, self.sizes), self.layout.stripe_rows
         units, columns = self.groups // parts, rows.shape[1]
         padded = np.zeros((units * packed * length, columns), rows.dtype)
@@ -202,7 +187,7 @@ class Ciphertexts:
     def _row_term(self, weights: Weights, numbers: NDArray[np.intp]) -> Term:
         """The last of these: a line for each row that a stripe takes, of all columns and units.
 
-        A place behind the last stripe, or in a stripe behind its rows, has zeros of an honest owner: an equation, too.
+        In a place behind the last stripe, or in a stripe behind its rows, an honest owner has zeros: an equation, too.
         """
         layout, (_, parts), prime = self.layout, packing(self.layout, self.sizes), weights.prime
         group, window = np.divmod(np.arange(layout.columns), layout.width)
@@ -223,7 +208,7 @@ def plane(received: bytes, shape: Sequence[int], k: int) -> Residues:
 def transposed_products(slots: Residues, weights: Residues, prime: int) -> Residues:
     """The g with <weights, a s> = <g, s> for every s, (m, N): the coefficients of a(1/x) times the weights.
 
-    In slots a(1/x) is a from its end: the slot behind k, whose bits are the other ones, has the inverse root.
+    In slots a(1/x) is a from its end: the slot of k with all bits turned has the inverse root.
     """
     held = code.values(weights, weights.shape[1], prime)
     return code.interpolated(code.product(slots[:, ::-1], held, prime), prime)

@@ -21,7 +21,7 @@ _COPIED = 64  # rows
 
 @cache
 def kernels() -> Loops:
-    """The loops of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
+    """The loops of `kernels.c`, loaded on the first computation. Raises KernelsError: there are none."""
     return ring.loops("proving")
 
 
@@ -65,7 +65,6 @@ def products(left: Residues, right: Residues, prime: int) -> Residues:
 
 
 def reduced(numbers: NDArray[np.unsignedinteger], prime: int) -> Residues:
-    """Integers modulo the prime, as words."""
     return ring.remainders(numbers.astype(np.uint64, copy=False), prime)
 
 
@@ -115,7 +114,6 @@ def polynomials(rows: Residues, sizes: Sizes, prime: int) -> Residues:
 
 
 def rows_of(coefficients: Residues, sizes: Sizes, prime: int) -> Residues:
-    """The inverse of `polynomials`."""
     message, tail = sizes.message, coefficients[:, sizes.message :]
     low = coefficients[:, :message].copy()
     low[:, : sizes.opened] = difference(low[:, : sizes.opened], tail, prime)

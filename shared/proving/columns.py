@@ -1,13 +1,13 @@
 """An owner's statement: its ciphertexts hold rows within bounds (docs/proofs/proved-bounds.md, 1 and 2), and its proof.
 
-Of the public key and the ciphertexts of a segment of rows there are a ternary secret, errors whose squares sum up to no
-more than those of the largest that are drawn, and rows x with ||x||^2 <= c, all of which they are made of. A proof is
-made once and stored; a retry sends what was stored.
+The public key and the ciphertexts of a segment of rows are made of a ternary secret, of errors whose squares sum up to
+no more than those of the largest that are drawn, and of rows x with ||x||^2 <= c. A proof is made once and stored; a
+retry sends the stored one.
 
-Sums of squares are filled up to their bound by four squares (Lagrange), for many numbers at once. Let 4 not divide n.
-One of floor(sqrt n) and the number before it, a, is even if n is 1 modulo 4 and odd otherwise; then n - a^2 is 1, 2, 3,
-5 or 6 modulo 8, and so a sum of three squares (Legendre), of which the least that leaves a sum of two squares is looked
-for. n - a^2 is at most 4 sqrt n.
+Four squares (Lagrange) fill up sums of squares to their bound, for many numbers at once. Let 4 not divide n. One of
+floor(sqrt n) and the number before it, a, is even if n is 1 modulo 4 and odd otherwise; then n - a^2 is 1, 2, 3, 5 or 6
+modulo 8, and so a sum of three squares (Legendre). We look for the least of these that leaves a sum of two squares. n -
+a^2 is at most 4 sqrt n.
 """
 
 from collections.abc import Iterable, Sequence
@@ -76,14 +76,16 @@ def _two_squares() -> NDArray[np.int32]:
 
 
 def require_bound(bound: int) -> None:
-    """Squares of a proof stay within what is proved. Raises DomainError."""
     if not 0 < bound < BOUND_LIMIT:
         raise DomainError("a bound on squared norms is positive and below 2^38")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The statement about one segment; `bound`, c, is an integer one on squared norms, or DomainError is raised."""
+    """The statement about one segment; `bound`, c, is an integer one on squared norms.
+
+    Raises DomainError: it is none.
+    """
 
     ciphertexts: Ciphertexts
     bound: int
@@ -114,7 +116,7 @@ class Columns:
 
 
 def prove_columns(statement: Columns, key: SecretKey, rows: NDArray[np.integer], entropy: Entropy) -> bytes:
-    """A proof of the statement, which tells nothing else, about what this key encrypted: `rows` of the segment.
+    """A proof of the statement about the `rows` of the segment that this key encrypted; it tells nothing else.
 
     `entropy` is private; only tests give others than the operating system's. Raises DomainError: rows beyond 2^14 or
     the bound, or errors beyond what is drawn: the statement is false.
@@ -124,14 +126,14 @@ def prove_columns(statement: Columns, key: SecretKey, rows: NDArray[np.integer],
 
 
 def verify_columns(statement: Columns, received: bytes) -> None:
-    """Nothing, if the proof holds, or ProofError. It takes nobody's secrets."""
+    """Raises ProofError: the proof does not hold. Needs no secret."""
     verify_relations([statement], [received])
 
 
 def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]) -> NDArray[np.int32]:
-    """The matrix that makes the statement true, (rows, l): bits of the secret, errors, rows, and what fills them up.
+    """The matrix that makes the statement true, (rows, l): secret's bits, errors, rows, fillings.
 
-    Raises DomainError: there is none.
+    Raises DomainError.
     """
     ciphertexts, length = statement.ciphertexts, statement.sizes.message
     secret, errors = opened_secrets(ciphertexts, key)
@@ -144,7 +146,7 @@ def column_witness(statement: Columns, key: SecretKey, rows: NDArray[np.integer]
 def opened_secrets(ciphertexts: Ciphertexts, key: SecretKey) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The secret, (N,), and all errors, the public key's first, (polynomials, N).
 
-    Modulo the last prime a ciphertext holds no message, so that its errors are what its secret leaves of it. Raises
+    Modulo the last prime a ciphertext holds no message, so its errors are the rest without its secret. Raises
     DomainError: errors are beyond what is drawn.
     """
     ring = ciphertexts.layout.parameters
@@ -164,17 +166,17 @@ def secret_bits(secret: NDArray[np.int32], length: int) -> NDArray[np.int32]:
 
 
 def rows_in_groups(ciphertexts: Ciphertexts, rows: NDArray[np.integer]) -> NDArray[np.int32]:
-    """A segment's rows as the matrix has them, zeros where there are none: (groups, columns, l).
+    """A segment's rows in the matrix, zeros elsewhere: (groups, columns, l).
 
-    Raises DomainError: another shape, or entries beyond 2^14.
+    Raises DomainError: shape, or beyond 2^14.
     """
     return ciphertexts.in_groups(within_limits(rows, (ciphertexts.count, ciphertexts.layout.columns)).astype(np.int32))
 
 
 def filled_up(members: NDArray[np.int32], bound: int) -> NDArray[np.int32]:
-    """By group and member, (groups, members, l), and behind them four numbers whose squares fill up the bound.
+    """By group and member, with four numbers whose squares fill up the bound: (groups, members + 4, l).
 
-    Raises DomainError: rows are beyond it.
+    Raises DomainError.
     """
     missing = bound - np.einsum("gml,gml->gl", members, members, dtype=np.int64)
     if missing.min() < 0:

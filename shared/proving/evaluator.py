@@ -1,8 +1,8 @@
-"""What an evaluator proves of all its replies in a release, and everybody verifies (docs/proofs/proved-bounds.md).
+"""An evaluator's proof about all its replies in a release, and its verification (docs/proofs/proved-bounds.md).
 
-Rows that the evaluator encrypted are those in its ciphertexts, whose bounds were proved before (`Evaluated`). The
-last party encrypts none: its rows are within their bound by the same proof as its replies (`Bounded`). A proof is made
-once and stored; a retry sends what was stored.
+Rows that the evaluator encrypted are those in its ciphertexts, whose bounds were proved before (`Evaluated`). The last
+party encrypts none: the same proof as for its replies shows that its rows are within their bound (`Bounded`). A proof
+is made once and stored; a retry sends the stored one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,15 +74,11 @@ class Bounded:
 
     Row i of the segment is at position i modulo l of group i / l. Rows of the matrix: of each group the columns, and
     four numbers that fill up the sums of their squares.
-
-    Attributes:
-        layout: what the party's ciphertexts would have, which names it and the release.
-        bound: c, the integer bound on squared norms of rows; a DomainError, as another segment, if it is none.
     """
 
-    layout: Layout
+    layout: Layout  # of ciphertexts that the party would make: it names party and release
     segment: tuple[int, int]
-    bound: int
+    bound: int  # c, the integer bound on squared norms of rows; a DomainError, as another segment, if it is none
     evaluations: Evaluations
     sizes: Sizes
 
@@ -107,7 +103,7 @@ class Bounded:
         return np.arange(held.rows).reshape(held.groups, held.members)[:, : self.layout.columns]
 
     def in_groups(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Something of each row of the segment, (count, m), as the matrix has it, zeros behind: (groups, m, l)."""
+        """From a value for each row of the segment, (count, m), to the matrix, zeros behind: (groups, m, l)."""
         groups, length = self.shape.squares[0].groups, self.sizes.message
         padded = np.zeros((groups * length, rows.shape[1]), rows.dtype)
         padded[: len(rows)] = rows
@@ -121,7 +117,7 @@ class Bounded:
 
 
 def _row_term(part: Evaluated | Bounded, held: "Ciphertexts | Bounded", challenge: Challenge, k: int) -> Term:
-    """What an entry counts in all equations of all replies: of its column, (repeats, d'), and its row, (repeats, n)."""
+    """The weight of an entry in all equations of all replies: of its column, (repeats, d'), and row, (repeats, n)."""
     weights = part.evaluations.weights(challenge, k)
     counts = part.evaluations.row_weights(weights, k, *held.segment)
     placed = held.in_groups(counts.T).transpose(1, 0, 2).reshape(REPEATS, -1)
@@ -138,17 +134,12 @@ class Encrypted:
 class Replies:
     """The statement: all replies of one party are evaluations of the same rows.
 
-    Attributes:
-        layout: the evaluator's own.
-        rows: what is known of them: their ciphertexts, or of a party that encrypts none, the bound on their squared
-            norms, which is proved with the replies.
-
-    Raises:
-        CiphertextError: a key or ciphertexts that are not residues of their size.
-        DomainError: there are no replies, or they are not about as many rows and columns, or the bound is none.
+    Raises CiphertextError: a key or ciphertexts that are not residues of their size; DomainError: there are no replies,
+    or they are not about as many rows and columns, or the bound is none.
     """
 
-    layout: Layout
+    layout: Layout  # the evaluator's own
+    # the public facts about them: their ciphertexts, or of a party that encrypts none the bound on squared norms
     rows: Encrypted | int
     replies: tuple[Reply, ...]
 
@@ -160,7 +151,7 @@ class Replies:
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
-        """What was drawn, with the first segment of rows; then each other segment."""
+        """One about what was drawn and the first segment of rows; then one for each other segment."""
         owners, encrypted = [reply.layout for reply in self.replies], isinstance(self.rows, Encrypted)
         sizes = reply_sizes(self.layout, owners, encrypted=encrypted)
         made = Evaluations(self.replies)
@@ -182,12 +173,12 @@ def prove_replies(
     hidden: Sequence[Sequence[Hiding]],
     entropy: Entropy,
 ) -> list[bytes]:
-    """A proof of the statement, about replies that were made of these rows, which tells nothing else, in parts.
+    """A proof of the statement, about replies that were made of these rows, in parts; it tells nothing else.
 
-    `key` is the evaluator's own, of its ciphertexts, if it has any; `rows`, (n, d'), are those in them; `hidden` is
-    what each reply was hidden by, column by column (`ring.replies.hide_sums`); `entropy` is private, and only tests
-    give others than the operating system's. Raises DomainError: ciphertexts of another key, or rows or noise that do
-    not fit, or rows beyond their bound.
+    `key` is the evaluator's own, of its ciphertexts, if it has any; `rows`, (n, d'), are those in them; `hidden` has
+    what hid each reply, column by column (`ring.replies.hide_sums`); `entropy` is private, and only tests give others
+    than the operating system's. Raises DomainError: ciphertexts of another key, or rows or noise that do not fit, or
+    rows beyond their bound.
     """
     return prove_relations(
         statement.relations, lambda number: reply_witness(statement.relations[number], key, rows, hidden), entropy
@@ -195,7 +186,7 @@ def prove_replies(
 
 
 def verify_replies(statement: Replies, received: Sequence[bytes]) -> None:
-    """Nothing, if the proof holds, or ProofError. It takes nobody's secrets."""
+    """Raises ProofError: the proof does not hold. Needs no secret."""
     verify_relations(statement.relations, received)
 
 
@@ -230,7 +221,7 @@ def _drawn_witness(drawn: Drawn, hidden: Sequence[Sequence[Hiding]]) -> NDArray[
 
 
 def _number_bits(columns: Sequence[Hiding], flood_bits: int) -> NDArray[np.uint8]:
-    """The bits of each number's flood and of its noise, column by column, each raised to be none below zero."""
+    """The bits of each number's flood and of its noise, column by column, each raised so that none is below zero."""
     pairs = [pair for column in columns for pair in zip(column.floods, column.noise, strict=True)]
     if any(abs(noise) >> NOISE_BITS for _, noise in pairs):
         raise DomainError("noise is beyond what is proved")

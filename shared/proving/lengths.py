@@ -1,7 +1,7 @@
-"""How many rows witnesses have and how long proofs are, from sizes alone.
+"""The rows of witnesses and the lengths of proofs, from sizes alone.
 
-What is received is held against it before anything is read. Rows are as long as makes a proof shortest. What cannot be
-proved is refused here, before anybody has paid for it.
+Received bytes are compared with them before anything is read. Rows have the length that makes a proof shortest. What
+cannot be proved is refused here, before anybody has paid for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,7 @@ from commingle.shared.proving.proof import Places, proof_bytes
 from commingle.shared.proving.relation import Shape, Squares
 from commingle.shared.ring.parameters import ENTRY_LIMIT, Layout
 
-_Segments = list[tuple[Shape, int]]
-"""Shapes of a party's segments, and how many have each."""
+_Segments = list[tuple[Shape, int]]  # shapes of a party's segments, and how many have each
 
 
 def column_shape(layout: Layout, sizes: Sizes, rows: int, bound: int) -> Shape:
@@ -41,13 +40,13 @@ def evaluated_shape(layout: Layout, sizes: Sizes, rows: int) -> Shape:
 
 
 def bounded_shape(layout: Layout, sizes: Sizes, rows: int, bound: int) -> Shape:
-    """Columns, with numbers that fill up their bound: no more than entries reach, as honest ones are within 2^14."""
+    """Columns, with numbers that fill up their bound: at most what entries within 2^14 reach."""
     most = min(bound, layout.columns * ENTRY_LIMIT**2)
     return Shape(0, (Squares(-(-rows // sizes.message), layout.columns + SQUARES, most),))
 
 
 def drawn_shape(owners: Sequence[Layout], columns: int, sizes: Sizes) -> Shape:
-    """What is drawn for replies to owners, for so many columns each: bits of numbers, then secrets and errors."""
+    """What is drawn for replies to owners, for `columns` columns each: bits of numbers, then secrets and errors."""
     zeros = sum(columns * owner.groups * sizes.pieces * 2 for owner in owners)
     bits = sum(number_rows(owner, columns, sizes) for owner in owners)
     return Shape(bits, others=zeros, reach=zeros * sizes.ring.error_bound)
@@ -64,10 +63,7 @@ def column_sizes(layout: Layout) -> Sizes:
 
 
 def column_proofs(layout: Layout) -> list[int]:
-    """Bytes of each segment's proof of columns.
-
-    Raises DomainError: a segment has too many columns to be proved, or too many tries would be thrown away.
-    """
+    """Bytes of each segment's proof of columns. Raises DomainError: too many columns, or too many tries thrown away."""
     sizes = column_sizes(layout)
     held = _column_shapes(sizes, layout)
     for shape, _ in held:
@@ -76,7 +72,7 @@ def column_proofs(layout: Layout) -> list[int]:
 
 
 def proved_noise(layout: Layout) -> int:
-    """Beyond this the noise of a sum over these ciphertexts cannot be, whatever errors their proofs allow.
+    """An upper bound on the noise of a sum over these ciphertexts, for all errors that their proofs allow.
 
     Let K polynomials of a segment take N / l rows each. At a position the squares of its errors sum up to 441 K N / l,
     and a column meets min(L, l) positions: its errors have a norm of at most 21 sqrt W, W = min(L, l) (N / l) sum K,
@@ -90,15 +86,14 @@ def proved_noise(layout: Layout) -> int:
 
 
 def reply_sizes(layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> Sizes:
-    """Sizes of an evaluator's proof of replies to these owners."""
     return _shortest(layout, lambda sizes: _reply_shapes(sizes, layout, owners, encrypted=encrypted))
 
 
 def reply_proofs(layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> list[int]:
     """Bytes of the parts of an evaluator's proof of replies to these owners, one for each segment.
 
-    It has that layout, and encrypts its rows, or else proves their bound with the replies. Raises DomainError: there
-    are too many replies to be proved, or too many tries would be thrown away.
+    The evaluator has that layout, and encrypts its rows, or else proves their bound with the replies. Raises
+    DomainError: too many replies, or too many tries would be thrown away.
     """
     sizes = reply_sizes(layout, owners, encrypted=encrypted)
     held = _reply_shapes(sizes, layout, owners, encrypted=encrypted)
@@ -112,7 +107,7 @@ def _column_shapes(sizes: Sizes, layout: Layout) -> _Segments:
 
 
 def _reply_shapes(sizes: Sizes, layout: Layout, owners: Sequence[Layout], *, encrypted: bool) -> _Segments:
-    # what was drawn is proved with the first segment
+    # the first segment's proof also covers what was drawn
     held = [
         (evaluated_shape(layout, sizes, rows) if encrypted else bounded_shape(layout, sizes, rows, BOUND_LIMIT), count)
         for rows, count in _runs(layout)
@@ -133,7 +128,7 @@ def _lengths(sizes: Sizes, held: _Segments) -> list[int]:
 
 
 def _runs(layout: Layout) -> Iterator[tuple[int, int]]:
-    """The rows of segments and how many are alike: the first one, others, and what is left over."""
+    """The numbers of rows of segments, and how many segments have each: the first one, others, and the rest."""
     size = segment_rows(layout)
     whole, rest = divmod(layout.rows, size)
     lengths = ((size, min(whole, 1)), (size, whole - 1), (rest, 1))

@@ -1,8 +1,8 @@
-"""Sizes of a proof, by which a false one hardly ever passes (docs/proofs/proved-bounds.md, 5).
+"""Sizes of a proof with which a false one hardly ever passes (docs/proofs/proved-bounds.md, 5).
 
 A witness is a matrix of small integers, l to a row. Modulo each prime of the ring a row is a polynomial of degree below
-k = l + t with these values at the roots of x^l + 1, and t random coefficients; its values at the 4 l roots of x^4l + 1
-are committed to, and t of the 4 l places are opened.
+k = l + t with these values at the roots of x^l + 1, and t random coefficients. The prover commits to its values at the
+4 l roots of x^4l + 1, and t of the 4 l places are opened.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from commingle.shared.ring.parameters import Parameters
 LENGTHS = (2048, 4096, 8192)  # l: a proof has the one that makes it shortest
 RANGES = 105  # random subsets of rows, and of positions: sums over each two of them are shown
 REPEATS = 4  # random combinations, modulo each prime, of all linear, and of all quadratic, equations
-RANGE_BITS = 59  # masks of sums are below 2^59; what is proved of every entry is |w| < 2^60
+RANGE_BITS = 59  # masks of sums are below 2^59; every entry is proved to have |w| < 2^60
 MATRIX_LIMIT = 1 << 16  # rows of a matrix, blinds included
-THROWN_LIMIT = Fraction(1, 4)  # of tries whose sums would tell of the witness, at most
+THROWN_LIMIT = Fraction(1, 4)  # at most this part of tries has sums that would tell of the witness
 BOUND_LIMIT = 1 << 38  # of squared norms of rows
 NOISE_BITS = 62  # of an evaluator's noise
 SECRET_BITS = 2  # a ternary number is their sum less 1
@@ -49,7 +49,6 @@ class Sizes:
 
     @property
     def opened(self) -> int:
-        """t, the places that are opened."""
         return _OPENED[self.message]
 
     @property
@@ -59,12 +58,11 @@ class Sizes:
 
     @property
     def pieces(self) -> int:
-        """How many rows the coefficients of a ring's polynomial take."""
+        """The rows for the coefficients of one polynomial of the ring."""
         return self.ring.degree // self.message
 
     @property
     def mask_rows(self) -> int:
-        """Rows that hold the masks of all sums."""
         return -(-(RANGES**2) // self.message)
 
     @property
@@ -88,14 +86,14 @@ class Sizes:
         return 2 * self.width - 1 - self.message
 
     def shift(self, coefficients: int) -> int:
-        """The s of low + x^s high, which hides so many: of k coefficients each, so that no two make more than these."""
+        """The s of low + x^s high that hides `coefficients` ones: two halves of k coefficients make exactly these."""
         return coefficients - self.width
 
 
 def thrown_away(sizes: Sizes, largest: int) -> Fraction:
-    """How likely a try has a sum too close to an end of its range, at most (the proof's 6.2).
+    """At most the chance that a try has a sum too close to an end of its range (the proof's 6.2).
 
-    `largest` is what the absolute values of an honest witness's rows sum up to, at most, over all parts.
+    `largest` bounds the sum of the absolute values of an honest witness's rows, over all parts.
     """
     return Fraction(2 * largest * sizes.message * RANGES**2, 1 << RANGE_BITS)
 

@@ -32,9 +32,9 @@ from commingle.shared.ring.residues import Residues
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The numbers of a matrix's rows: those of the witness come first.
+    """The numbers of a matrix's rows; those of the witness come first.
 
-    Raises DomainError: too many for the errors of the proof's section 5.
+    Raises DomainError: too many for the proof, 5.
     """
 
     sizes: Sizes
@@ -78,17 +78,11 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """To the second challenge. Residues modulo each prime, primes first.
+    """To the second challenge. Residues modulo each prime, primes first."""
 
-    Attributes:
-        folds: combinations of all rows, (primes, `Sizes.folds`, k).
-        linear: coefficients, (primes, REPEATS, `Sizes.linear`).
-        quotient: of the quadratic combinations over x^l + 1, (primes, REPEATS, `Sizes.quotient`).
-    """
-
-    folds: Residues
-    linear: Residues
-    quotient: Residues
+    folds: Residues  # combinations of all rows, (primes, `Sizes.folds`, k)
+    linear: Residues  # coefficients, (primes, REPEATS, `Sizes.linear`)
+    quotient: Residues  # of the quadratic combinations over x^l + 1, (primes, REPEATS, `Sizes.quotient`)
 
     def to_bytes(self) -> bytes:
         return b"".join(map(format_residues, (self.folds, self.linear, self.quotient)))
@@ -96,25 +90,15 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What one party sends, read or to be sent.
+    """What one party sends."""
 
-    Attributes:
-        root: of the tree.
-        sums: over random subsets of rows and of positions, and masks, as integers, (RANGES, RANGES).
-        answers: to the second challenge.
-        columns: opened, (primes, t, rows).
-        salts: of their leaves, (t, 32).
-        paths: to the cap, (t, log2 (4 l / CAP), 32).
-        cap: of the tree, (CAP, 32).
-    """
-
-    root: bytes
-    sums: NDArray[np.uint64]
-    answers: Answers
-    columns: Residues
-    salts: NDArray[np.uint8]
-    paths: NDArray[np.uint8]
-    cap: NDArray[np.uint8]
+    root: bytes  # of the tree
+    sums: NDArray[np.uint64]  # over random subsets of rows and of positions, and masks, as integers, (RANGES, RANGES)
+    answers: Answers  # to the second challenge
+    columns: Residues  # opened, (primes, t, rows)
+    salts: NDArray[np.uint8]  # of their leaves, (t, 32)
+    paths: NDArray[np.uint8]  # to the cap, (t, log2 (4 l / CAP), 32)
+    cap: NDArray[np.uint8]  # of the tree, (CAP, 32)
 
     def to_bytes(self) -> bytes:
         opened = format_residues(self.columns) + self.salts.tobytes() + self.paths.tobytes() + self.cap.tobytes()
@@ -138,21 +122,17 @@ def _shapes(sizes: Sizes, rows: int) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def parse_head(received: bytes) -> tuple[bytes, bytes]:
-    """The root, and sums as they travel: what challenges are hashed from."""
+    """The root, and sums in their wire form: challenges are hashed from both."""
     end = HASH_BYTES + np.dtype("<u8").itemsize * RANGES**2
     return received[:HASH_BYTES], received[HASH_BYTES:end]
 
 
 def proof_bytes(sizes: Sizes, rows: int) -> int:
-    """How long a proof is, of a matrix of so many rows."""
     return HASH_BYTES + sum(np.dtype(kind).itemsize * prod(shape) for kind, shape in _shapes(sizes, rows))
 
 
 def parse_proof(received: bytes, sizes: Sizes, rows: int) -> Proof:
-    """The inverse of `Proof.to_bytes`.
-
-    Raises ProofError: another length, a residue that is not below its prime, or a sum that is not below its bound.
-    """
+    """The inverse of `Proof.to_bytes`. Raises ProofError: another length, or a residue or a sum beyond its limit."""
     if len(received) != proof_bytes(sizes, rows):
         raise ProofError("size")
     parts, at = [], HASH_BYTES
@@ -172,10 +152,7 @@ def parse_proof(received: bytes, sizes: Sizes, rows: int) -> Proof:
 
 
 def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -> None:
-    """Nothing, if these proofs, one for each relation of the statement, hold.
-
-    Raises ProofError: one does not. Its sender made it wrongly.
-    """
+    """Verify one proof for each relation of the statement. Raises ProofError: its sender made one wrongly."""
     if len(received) != len(relations):
         raise ProofError("size")
     heads = [parse_head(part) for part in received]
@@ -191,7 +168,7 @@ def verify_relations(relations: Sequence[Relation], received: Sequence[bytes]) -
 
 
 def _verify_one(relation: Relation, challenge: Challenge, proof: Proof) -> NDArray[np.object_]:
-    """What the sums of linear combinations exceed their constants by, (primes, REPEATS)."""
+    """The excess of the sums of linear combinations over their constants, (primes, REPEATS)."""
     places = opened_places(challenge, proof.answers.to_bytes(), relation.sizes)
     _check_commitment(proof, places)
     primes = range(len(relation.sizes.ring.primes))
@@ -208,7 +185,7 @@ def _check_commitment(proof: Proof, places: NDArray[np.intp]) -> None:
 
 
 class PrimeChecks:
-    """Modulo one prime: what was answered, at the opened places, against what the columns there give."""
+    """Modulo one prime, at the opened places: compares the answers with what the columns there give."""
 
     def __init__(
         self,
@@ -263,7 +240,7 @@ class PrimeChecks:
         return np.array_equal(code.product(hidden, vanishing, self.prime), found)
 
     def blind(self, halves: tuple[slice, slice], coefficients: int) -> Residues:
-        """What hides a combination of so many coefficients, from its two rows: it has no more, whatever they are."""
+        """The blind of a combination of so many coefficients, from its two rows: whatever they are, it has no more."""
         powers = code.powers(self.sizes.shift(coefficients), self.sizes.places, self.prime)[self.places]
         low, high = (self.columns[half] for half in halves)
         return code.total(low, code.product(high, powers, self.prime), self.prime)

@@ -31,24 +31,19 @@ _KEPT_WORDS = 5 << 20  # modulo each of five primes: 105 MB
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Blinds:
-    """What hides the combinations modulo one prime.
+    """What hides the combinations modulo one prime."""
 
-    Attributes:
-        linear: polynomials of `Sizes.linear` coefficients with the given sums.
-        quadratic: polynomials of `Sizes.quotient` coefficients.
-        rows: the same as rows, two halves each, and the rows that hide folds: those of the matrix after its masks.
-    """
-
-    linear: Residues = field(repr=False)
-    quadratic: Residues = field(repr=False)
+    linear: Residues = field(repr=False)  # polynomials of `Sizes.linear` coefficients with the given sums
+    quadratic: Residues = field(repr=False)  # polynomials of `Sizes.quotient` coefficients
+    # the same as rows, two halves each, and the rows that hide folds: those of the matrix after its masks
     rows: Residues = field(repr=False)
 
 
 class Matrix:
-    """All rows, and those modulo one prime when they are asked for. Its repr says nothing.
+    """All rows; those modulo one prime are made when they are asked for. Its repr says nothing.
 
-    The witness is (rows, l), entropy private, for one proof alone. `sums`, (primes, REPEATS), are what the blinds of
-    linear combinations sum up to over the roots of x^l + 1, over l.
+    The witness is (rows, l); entropy is private, for one proof alone. `sums`, (primes, REPEATS), times l are the sums
+    of the blinds of linear combinations over the roots of x^l + 1.
     """
 
     __slots__ = ("_kept", "blinds", "masks", "salts", "sizes", "tails", "witness")
@@ -108,7 +103,7 @@ class Matrix:
             self._kept[k] = made
 
     def halves(self, k: int, rows: Residues) -> Iterator[tuple[slice, Residues]]:
-        """First halves of the words of its first rows, which are given modulo prime k: some at a time, and which."""
+        """First halves of the words of `rows`, its first rows modulo prime k: some at a time, with their places."""
         half, start = self.sizes.places // 2, 0
         if k not in self._kept:
             yield from self.values(rows, k, half)
@@ -129,7 +124,7 @@ class Matrix:
 
 
 def uniform(shape: tuple[int, ...], prime: int, entropy: Entropy) -> Residues:
-    """Independent and uniform modulo a prime below 2^31 and close to it: words of 31 bits that are below it."""
+    """Independent and uniform modulo a prime below 2^31 and close to it: the words of 31 bits that are below it."""
     count, drawn = int(np.prod(shape)), np.empty(0, np.uint32)
     while len(drawn) < count:
         more = np.frombuffer(entropy(4 * (count - len(drawn) + 64)), "<u4") & np.uint32(0x7FFFFFFF)
@@ -148,7 +143,7 @@ def _blinds(sizes: Sizes, prime: int, entropy: Entropy, sums: Residues) -> Blind
 
 
 def two_halves(polynomials: Residues, sizes: Sizes, prime: int, entropy: Entropy) -> tuple[Residues, Residues]:
-    """Two of k coefficients each, low + x^s high being the polynomial: t random ones overlap, so that high hides it."""
+    """Two of k coefficients each with low + x^s high the polynomial; t random ones overlap, so that high hides it."""
     count, width, shift = len(polynomials), sizes.width, sizes.shift(polynomials.shape[1])
     low, high = polynomials[:, :width].copy(), np.zeros((count, width), np.uint32)
     high[:, : sizes.opened] = uniform((count, sizes.opened), prime, entropy)
@@ -161,15 +156,14 @@ def two_halves(polynomials: Residues, sizes: Sizes, prime: int, entropy: Entropy
 def prove_relations(
     relations: Sequence[Relation], witness: Callable[[int], NDArray[np.int32]], entropy: Entropy
 ) -> list[bytes]:
-    """A proof of each, under one challenge, that tell nothing but that the statement is true. Made once, and stored.
+    """A proof of each relation, under one challenge; they tell only that the statement is true. Made once, and stored.
 
-    One matrix is held at a time, and of several each is made three times. A try that would show a sum too close to an
-    end of its range is thrown away, whatever the witness is, and another one is made: at most a quarter of them, far
-    fewer for most sizes. Linear equations of all relations hold in sum. That `witness` (of relation k, (rows, l)) obeys
-    the relation is not checked here: the proof would fail. `entropy` is private; only tests give others than the
-    operating system's.
-
-    Raises DomainError: a witness has another shape, or more than a quarter of all tries may be thrown away.
+    One matrix is held at a time; if there are several, each is made three times. A try that would show a sum too close
+    to an end of its range is thrown away, whatever the witness is, and another one is made: at most a quarter of them,
+    far fewer for most sizes. Linear equations of all relations hold in sum. Whether `witness` (of relation k, (rows,
+    l)) obeys the relation is not checked here: the proof would fail. `entropy` is private; only tests give others than
+    the operating system's. Raises DomainError: a witness has another shape, or more than a quarter of all tries may be
+    thrown away.
     """
     check_tries(relations[0].sizes, sum(relation.shape.largest for relation in relations))
     for _ in range(_MOST_TRIES):
@@ -208,7 +202,7 @@ def _attempt(
 
 
 def shown_sums(relation: Relation, challenge: Challenge, matrix: Matrix) -> NDArray[np.uint64] | None:
-    """The sums that a challenge asks for; none where one is too close to an end of its range to be shown."""
+    """The sums that a challenge asks for; None if one is too close to an end of its range to be shown."""
     sizes = relation.sizes
     sums = matrix.sums(challenge.subsets(b"rows", relation.shape.rows), challenge.subsets(b"positions", sizes.message))
     largest = relation.shape.largest * sizes.message
@@ -218,7 +212,7 @@ def shown_sums(relation: Relation, challenge: Challenge, matrix: Matrix) -> NDAr
 
 
 def sums_to_zero(relations: Sequence[Relation], entropy: Entropy) -> list[Residues]:
-    """What blinds sum up to, (primes, REPEATS) for each relation: uniform, but together zero."""
+    """The sums of blinds, (primes, REPEATS) for each relation: uniform, but together zero."""
     primes = relations[0].sizes.ring.primes
     parts = [uniform((len(relations), REPEATS), prime, entropy).astype(np.int64) for prime in primes]
     for part, prime in zip(parts, primes, strict=True):
@@ -277,7 +271,7 @@ def _linear(terms: Iterable[Term], sizes: Sizes, rows: Residues, k: int) -> Resi
 def _quotient(relation: Relation, challenge: Challenge, matrix: Matrix, rows: Residues, k: int) -> Residues:
     """The quadratic combinations over x^l + 1, as coefficients: zero beyond `Sizes.quotient` for a true statement.
 
-    It has fewer than 2 l coefficients, so values of all rows at 2 l places are enough: the first half.
+    They have fewer than 2 l coefficients, so values of all rows at 2 l places are enough: the first half.
     """
     sizes, prime, half = relation.sizes, relation.sizes.ring.primes[k], relation.sizes.places // 2
     weights, squares = quadratic(relation, challenge, prime), np.zeros((REPEATS, half), np.uint32)

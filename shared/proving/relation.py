@@ -1,10 +1,10 @@
-"""What is proved of a matrix of small integers: rows of bits, squares that sum up, and linear equations modulo q.
+"""A statement about a matrix of small integers: rows of bits, squares that sum up, and linear equations modulo q.
 
-That they are small is proved of every matrix: sums over random subsets of rows and positions, each with a mask, are
-shown. What is shown has to be right, which is one more linear equation for each sum.
+Every matrix is proved to be small: sums over random subsets of rows and positions, each with a mask, are shown. The
+shown sums have to be right, which is one more linear equation for each.
 
 The prover and the verifier compute both sides of each check by the same functions: at all places of the code from rows,
-and at those that were opened from columns.
+and at the opened ones from columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,29 +26,19 @@ from commingle.shared.ring.residues import Residues
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of the linear equations: combinations of rows, each multiplied by a polynomial, and all added up.
+    """A part of the linear equations: combinations of rows, each multiplied by a polynomial, and all added up."""
 
-    Attributes:
-        rows: their numbers, a line for each combination, (s, m).
-        weights: the same for each line, (repeats, m), or (1, m) for all repeats.
-        multipliers: of each line, at all places, (s, repeats, 4 l).
-    """
-
-    rows: NDArray[np.intp]
-    weights: Residues
-    multipliers: Residues
+    rows: NDArray[np.intp]  # their numbers, a line for each combination, (s, m)
+    weights: Residues  # the same for each line, (repeats, m), or (1, m) for all repeats
+    multipliers: Residues  # of each line, at all places, (s, repeats, 4 l)
 
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """Rows, group after group, whose squares sum up to a positive bound at each of the l positions within each group.
-
-    Attributes:
-        members: rows of each.
-    """
+    """Rows, group after group; at each of the l positions the squares of a group sum up to a positive bound."""
 
     groups: int
-    members: int
+    members: int  # rows of each
     bound: int
 
     @property
@@ -57,22 +47,18 @@ class Squares:
 
     @property
     def largest(self) -> int:
-        """What absolute values sum up to at a position, at most (Cauchy and Schwarz), over all groups."""
+        """A bound on the sum of absolute values at a position (Cauchy and Schwarz), over all groups."""
         return self.groups * isqrt(self.members * self.bound)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The rows of a witness: so many of zeros and ones, then those of `squares`, then others.
-
-    Attributes:
-        reach: what absolute values of honest others sum up to at a position, at most.
-    """
+    """The rows of a witness: first `bits` of zeros and ones, then those of `squares`, then others."""
 
     bits: int
     squares: tuple[Squares, ...] = ()
     others: int = 0
-    reach: int = 0
+    reach: int = 0  # a bound on the sum of absolute values of honest others at a position
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -84,7 +70,7 @@ class Shape:
 
     @property
     def largest(self) -> int:
-        """What absolute values of all honest rows sum up to at a position, at most."""
+        """A bound on the sum of absolute values of all honest rows at a position."""
         return self.bits + sum(each.largest for each in self.squares) + self.reach
 
     def __add__(self, other: "Shape") -> "Shape":
@@ -103,9 +89,9 @@ class Relation(Protocol):
     def shape(self) -> Shape: ...
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
-        """The equations modulo prime k, combined: the terms, summed over the roots of x^l + 1, are these constants.
+        """The combined equations modulo prime k: the sum of the terms over the roots of x^l + 1 is these constants.
 
-        Of relations that are proved together it is the sums over all of them that are equal.
+        If several relations are proved together, only the sums over all of them are equal.
         """
         ...
 
@@ -113,9 +99,10 @@ class Relation(Protocol):
 def linear(
     relation: Relation, challenge: Challenge, sums: NDArray[np.uint64], k: int
 ) -> tuple[Iterable[Term], Sequence[int]]:
-    """The linear equations of a relation and of its sums that were shown, modulo prime k, as `Relation.linear`.
+    """The linear equations of a relation and of its shown sums, modulo prime k, as `Relation.linear`.
 
-    Sum (j, i) is that over rows in subset j and positions in subset i, and mask RANGES j + i. It counts alpha_j beta_i.
+    Sum (j, i) is that over rows in subset j and positions in subset i, and mask RANGES j + i. It has the weight alpha_j
+    beta_i.
     """
     terms, constants = relation.linear(challenge, k)
     prime, sizes = relation.sizes.ring.primes[k], relation.sizes
@@ -145,21 +132,15 @@ def multipliers(weights: Residues, sizes: Sizes, prime: int) -> Residues:
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """The combination of all quadratic equations modulo one prime: sum of squares, less sum of bits, less a constant.
+    """All quadratic equations combined, modulo one prime: a sum of squares, less a sum of bits, less a constant."""
 
-    Attributes:
-        squares: weights, (repeats, rows of bits and squares).
-        bits: of them, weights of rows of bits, (repeats, bits).
-        constants: (repeats, 1).
-    """
-
-    squares: Residues
-    bits: Residues
-    constants: Residues
+    squares: Residues  # weights, (repeats, rows of bits and squares)
+    bits: Residues  # of them, weights of rows of bits, (repeats, bits)
+    constants: Residues  # (repeats, 1)
 
 
 def quadratic(relation: Relation, challenge: Challenge, prime: int) -> Quadratic:
-    """What the challenge makes of the equations b^2 = b and sum of squares = bound."""
+    """The combination by a challenge of the equations b^2 = b and sum of squares = bound."""
     shape, at = relation.shape, relation.shape.bits
     drawn = challenge.numbers(b"quadratic", shape.bits + sum(each.groups for each in shape.squares), prime)
     held, constants = [drawn[:, : shape.bits]], np.zeros((REPEATS, 1), np.uint64)

@@ -1,9 +1,9 @@
 """An evaluator's replies, as equations about its rows and about what was drawn for them.
 
-Of all replies of one party in a release (docs/proofs/proved-bounds.md, 1): each is made of the same columns y, with
-whatever small secrets, with floods of at most 2^88, and with noise of at most 2^62. One part of the proof is about what
-was drawn for the replies (`Drawn`), and one about each segment of its rows (`evaluator`); the first of them shares a
-matrix with what was drawn. The equations of a reply are sums over all of them.
+All replies of one party in a release (docs/proofs/proved-bounds.md, 1) are made of the same columns y, with any small
+secrets, with floods of at most 2^88, and with noise of at most 2^62. One part of the proof is about what was drawn for
+the replies (`Drawn`), and one about each segment of its rows (`evaluator`); the first of these shares a matrix with
+what was drawn. The equations of a reply are sums over all parts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,49 +26,37 @@ from commingle.shared.ring.encryption import public_slots
 from commingle.shared.ring.parameters import Layout, parse_residues
 from commingle.shared.ring.residues import Residues
 
-_LINES = 64  # of the matrix, about, whose multipliers are held at one time
+_LINES = 64  # about so many lines of the matrix have their multipliers in memory
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyWeights:
-    """What the equations of all replies modulo one prime count, repeats first.
-
-    Attributes:
-        across: nu, of the evaluator's columns, the same for all replies, (repeats, d').
-        coefficients: eta, of second halves, the same for all replies and groups, (repeats, N).
-        slots: the same polynomials in slots.
-        groups: rho, of each owner's groups, (repeats, groups).
-        numbers: kappa, of each owner's columns, (repeats, d).
-    """
+    """The weights in the equations of all replies modulo one prime, repeats first."""
 
     prime: int
-    across: Residues
-    coefficients: Residues
-    slots: Residues
-    groups: list[Residues]
-    numbers: list[Residues]
+    across: Residues  # nu, of the evaluator's columns, the same for all replies, (repeats, d')
+    coefficients: Residues  # eta, of second halves, the same for all replies and groups, (repeats, N)
+    slots: Residues  # the same polynomials in slots
+    groups: list[Residues]  # rho, of each owner's groups, (repeats, groups)
+    numbers: list[Residues]  # kappa, of each owner's columns, (repeats, d)
 
 
 @dataclass(frozen=True)
 class Reply:
     """One reply, before primes are dropped, and what it is an evaluation of. All of it is public.
 
-    Attributes:
-        layout, public_key, blocks: the owner's; all of its ciphertexts, in order.
-        columns: `ring.replies.whole_reply` of each of the evaluator's columns.
-
-    Raises:
-        CiphertextError: a key, ciphertexts or a reply that are not residues of their size.
-        DomainError: blocks are missing.
+    Raises CiphertextError: a key, ciphertexts or a reply that are not residues of their size; DomainError: blocks are
+    missing.
     """
 
+    # layout, public_key, blocks: the owner's; all of its ciphertexts, in order
     layout: Layout
     public_key: bytes
     blocks: Sequence[bytes]
-    columns: Sequence[bytes]
+    columns: Sequence[bytes]  # `ring.replies.whole_reply` of each of the evaluator's columns
 
     def __post_init__(self) -> None:
-        """All bytes are read once, so that what is malformed is refused before anything is computed."""
+        """Reads all bytes once, to refuse what is malformed before anything is computed."""
         layout, primes = self.layout, self.layout.parameters.primes
         if len(self._shapes) != len(self.blocks):
             raise DomainError("a reply is to all blocks")
@@ -123,7 +111,7 @@ class Evaluations:
         return sha256(b"replies" + b"".join(reply.digest for reply in self.replies)).digest()
 
     def weights(self, challenge: Challenge, k: int) -> ReplyWeights:
-        """What the challenge that all parts share asks of all replies; the last ones are remembered."""
+        """The weights that the common challenge of all parts asks of all replies; the last ones are remembered."""
         shared, asked = challenge.shared(), (challenge.common, k)
         if asked not in self._asked:
             self._asked.clear()
@@ -145,7 +133,7 @@ class Evaluations:
         return [reply.layout for reply in self.replies]
 
     def constants(self, weights: ReplyWeights, k: int) -> list[int]:
-        """The combination of what all replies say, and of what raises floods and noise to be none below zero."""
+        """The combination of all replies' contents, and of what raises floods and noise so that none is below zero."""
         prime, ring = weights.prime, self._layouts[0].parameters
         said = [code.combinations(weights.across, reply.said(k), prime) for reply in self.replies]
         numbers = [each[:, -layout.columns :] for each, layout in zip(said, self._layouts, strict=True)]
@@ -159,7 +147,7 @@ class Evaluations:
         return [first + second + least * a * b for first, second, a, b in zip(*sums, strict=True)]
 
     def blind_weights(self, weights: ReplyWeights, k: int, numbers: Sequence[int]) -> Residues:
-        """What coefficients of each u count, in encryptions of zero of some replies: (repeats, all groups, N)."""
+        """The weights of coefficients of each u in encryptions of zero of some replies: (repeats, all groups, N)."""
         found, prime = [], weights.prime
         for number in numbers:
             layout, own, kappa = self._layouts[number], weights.groups[number], weights.numbers[number]
@@ -176,10 +164,10 @@ class Evaluations:
         return code.interpolated(together.reshape(-1, together.shape[2]), prime).reshape(together.shape)
 
     def row_weights(self, weights: ReplyWeights, k: int, start: int, stop: int) -> Residues:
-        """What the evaluator's entries of these rows count, the same in each of its columns: (repeats, stop - start).
+        """The weights of the evaluator's entries of these rows, alike in each of its columns: (repeats, stop - start).
 
-        Row t of a stripe is the coefficient L - 1 - t of what second halves are multiplied by, and meets coefficient
-        a L + t of the first half for column a. Stripes of owners of as many columns are added up before.
+        Row t of a stripe is the coefficient L - 1 - t of the multiplier of second halves, and meets coefficient a L + t
+        of the first half for column a. Stripes of owners of as many columns are added up before.
         """
         counts = np.zeros((REPEATS, stop - start), np.uint32)
         for columns in sorted({layout.columns for layout in self._layouts}):
@@ -254,7 +242,7 @@ class Drawn:
         return drawn_shape([reply.layout for reply in self.replies], self._columns, self.sizes)
 
     def linear(self, challenge: Challenge, k: int) -> tuple[Iterable[Term], Sequence[int]]:
-        """The part of what was drawn in all equations of all replies, and all that the replies say."""
+        """The part of what was drawn in all equations of all replies, and the contents of the replies."""
         weights = self.evaluations.weights(challenge, k)
         return self._terms(weights, k), self.evaluations.constants(weights, k)
 
@@ -280,7 +268,7 @@ class Drawn:
         yield some
 
     def _error_term(self, weights: ReplyWeights) -> Term:
-        """Errors of all encryptions of zero, which count nu rho eta: a line for each piece."""
+        """Errors of all encryptions of zero, with the weights nu rho eta: a line for each piece."""
         lines = [self.zero_rows(number)[..., 1].reshape(-1, self.sizes.pieces).T for number in range(len(self.replies))]
         worth = [
             code.product(weights.across[:, :, None], own[:, None], weights.prime).reshape(REPEATS, -1)
@@ -290,7 +278,7 @@ class Drawn:
         return Term(np.hstack(lines), np.hstack(worth), along)
 
     def _number_weights(self, weights: ReplyWeights, number: int) -> Residues:
-        """The nu kappa 2^j for bit j of a flood, Delta times as much for one of noise, and zeros: (repeats, rows l)."""
+        """The nu kappa 2^j for bit j of a flood, Delta times as much for noise, and zeros: (repeats, rows l)."""
         ring, prime = self.sizes.ring, weights.prime
         worth = [1 << j for j in range(ring.flood_bits + 1)] + [ring.delta << j for j in range(NOISE_BITS + 1)]
         both = code.product(weights.across[:, :, None], weights.numbers[number][:, None], prime).reshape(REPEATS, 1, -1)

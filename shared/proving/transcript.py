@@ -2,7 +2,7 @@
 
 Everybody who has the statement and the proof computes the same challenges. SHA-256 and SHAKE-128 are random oracles in
 the proof. The tree is over the columns of the matrix of words: a leaf is SHA-256 of a salt of 32 bytes and its column
-modulo each prime after the other, so leaves that stay closed tell nothing.
+modulo each prime after the other, so closed leaves tell nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,17 +20,11 @@ from commingle.shared.ring.residues import Residues
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What is asked of one relation: subsets before its sums are shown, numbers under a purpose afterwards.
+    """The questions to one relation: subsets before its sums are shown, numbers under a purpose afterwards."""
 
-    Attributes:
-        first: 32 bytes, of this relation alone, when all have committed: what subsets are hashed from.
-        seed: 32 bytes, of this relation alone, when sums of all are shown.
-        common: 32 bytes, of all that are proved together.
-    """
-
-    first: bytes
-    seed: bytes
-    common: bytes
+    first: bytes  # 32 bytes, of this relation alone, after all have committed: for the hash of subsets
+    seed: bytes  # 32 bytes, of this relation alone, when sums of all are shown
+    common: bytes  # 32 bytes, of all that are proved together
 
     def shared(self) -> "Challenge":
         """A challenge that all relations share."""
@@ -62,7 +56,7 @@ def first_challenges(digests: Sequence[bytes], roots: Sequence[bytes]) -> list[C
 
 
 def second_challenges(first: Sequence[Challenge], shown: Sequence[bytes]) -> list[Challenge]:
-    """After the sums that the first ones ask for, of all: nobody chooses sums who knows what they are multiplied by."""
+    """After the sums that the first ones ask for, of all: nobody who knows the multipliers can still choose sums."""
     common = sha256(first[0].common + b"".join(shown)).digest()
     seeds = _seeds(common, len(first))
     return [Challenge(challenge.first, seed, common) for challenge, seed in zip(first, seeds, strict=True)]
@@ -90,7 +84,7 @@ _STRIP = 128  # columns that are hashed while they are in a core's cache; divide
 
 
 class ColumnHashes:
-    """Leaves that are made while rows come, prime by prime: no more than one batch of rows is held."""
+    """Leaves that grow while rows come, prime by prime: at most one batch of rows is held."""
 
     __slots__ = ("_hashes",)
 
@@ -105,7 +99,7 @@ class ColumnHashes:
             self.add_columns(columns, start)
 
     def add_columns(self, columns: Residues, start: int = 0) -> None:
-        """The next rows of the columns from one on: (columns, rows)."""
+        """The next rows of the columns from `start` on: (columns, rows)."""
         hashes = self._hashes[start : start + len(columns)]
         for column, made in zip(columns.astype("<u4", copy=False), hashes, strict=True):
             made.update(column)

@@ -2,12 +2,12 @@
 
 A chain is a list of JSON texts; each holds the SHA-256 of the one before as `previous`. A party's chain is its privacy
 ledger, read here by the rules that wrote it (`ledger_fold`). Every approval, block and rejection a party signs names
-the head its chain had then, so anyone who holds published documents notices a chain that was rewritten
-later. An export is signed by the party or coordinator that it is about.
+the head its chain had then, so anyone who holds published documents notices a chain that was rewritten later. The party
+or coordinator whose history it is signs an export.
 
 A coordinator could invent a member, or a key for one, and everything signed with it would verify. It cannot do so
-unseen: a release names keys that must be in its log of member keys, a chain of its own, and whoever kept an earlier log
-notices one that does not continue it. A member sees whether a key was entered in its name.
+unseen: a release names keys that must be in its log of member keys, a chain of its own, and everybody who kept an
+earlier log notices one that does not continue it. A member sees whether a key was entered in its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,6 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from pydantic import AwareDatetime
 
 from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified, VerifyingKey, open_envelope
-from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.model import Digest, Name, decode
 from commingle.shared.documents.regression import RegressionResult, is_charged
 from commingle.shared.documents.spec import ReleaseSpec
@@ -34,9 +33,9 @@ from commingle.shared.documents.statements import (
     SignedDocument,
     open_rotation,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import recorded_transcript
-from commingle.shared.mechanisms.moments.exchange.messages import Exchange
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.errors import VerificationError, require
+from commingle.shared.mechanisms import mechanism_of
+from commingle.shared.mechanisms.moments.exchange.messages import Exchange, recorded_transcript
 from commingle.shared.release.charge import (
     GENESIS,
     SIGNED_BY_PARTIES,
@@ -78,7 +77,7 @@ class MemberLog(ExportedChain):
 
 @dataclass(slots=True)
 class Memberships:
-    """What a history has told so far: the keys of each member, all that ever were, and who `left` by themselves."""
+    """The memberships that a history has told so far: each member's keys, all keys, and who `left` by themselves."""
 
     keys: dict[str, list[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
@@ -86,9 +85,9 @@ class Memberships:
     left: set[str] = field(default_factory=set)
 
     def follow(self, kind: str, party: str, key: str) -> bool:
-        """Go on by one change: enrolment, rotations to keys nobody had before, an end. False if it is none.
+        """Apply one change: enrolment, rotation to a key that nobody had before, or an end. False if it is impossible.
 
-        Who left can be enrolled again, with the key it left with.
+        A member that left can be enrolled again, with the key it left with.
         """
         present = party in self.keys and party not in self.revoked
         if kind in {"revocation", "departure"}:
@@ -116,16 +115,12 @@ Entry = TypeVar("Entry", bound=Link)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedChain(Generic[Chain, Entry]):
-    """A coordinator's chain that holds together, and the memberships that it tells.
-
-    Attributes:
-        members: fingerprints of the keys each member had, the present one last.
-    """
+    """A coordinator's chain that holds together, and the memberships that it tells."""
 
     chain: Chain
     signer: Fingerprint
     entries: tuple[Entry, ...]
-    members: Mapping[str, tuple[str, ...]]
+    members: Mapping[str, tuple[str, ...]]  # fingerprints of the keys each member had, the present one last
     revoked: frozenset[str]
 
 
@@ -142,12 +137,8 @@ def verify_chain(
 ) -> VerifiedChain[Chain, Entry]:
     """Check that each entry names the one before, that the last one is the head, and that memberships fit.
 
-    Args:
-        opened: the chain, its signature verified.
-        kind: of its entries.
-        follow: goes on by one entry; False if it cannot be.
-        called: what errors call the chain.
-        require: refuses what does not hold.
+    `follow` applies one entry, and says False if it is impossible; `called` is the name of the chain in errors;
+    `require` refuses what does not hold.
     """
     chain = opened.document
     altered = first_altered(chain.entries)
@@ -176,12 +167,8 @@ def member_log(changes: Iterable[tuple[datetime, str, str, str]], *, exported: d
 def verify_member_log(data: bytes, *, trusted_coordinator: str | None = None) -> VerifiedLog:
     """Check a log: its signature, its chain, and that memberships began and ended in order.
 
-    Args:
-        data: JSON of a signed document.
-        trusted_coordinator: fingerprint of the key it must be signed with; None accepts any.
-
-    Raises:
-        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    It must be signed with the key of the fingerprint `trusted_coordinator`; None accepts any. Raises VerificationError,
+    SignatureError, DocumentError: naming the first thing that does not hold.
     """
     opened = decode(SignedDocument, data).open(MemberLog)
     _require_of_log(
@@ -197,7 +184,7 @@ def verify_member_log(data: bytes, *, trusted_coordinator: str | None = None) ->
 
 
 def require_continues(earlier: VerifiedLog, later: VerifiedLog) -> None:
-    """Check that a log goes on from an earlier one of the same coordinator. Raises VerificationError."""
+    """Check that a log continues an earlier one of the same coordinator. Raises VerificationError."""
     same = later.chain.entries[: len(earlier.entries)] == earlier.chain.entries
     _require_of_log(same, "the log of member keys does not continue the one seen before: its history was rewritten")
 
@@ -210,7 +197,7 @@ def require_pinned(known: VerifiedLog, members: Mapping[str, str]) -> None:
 
 
 def confirm_by_log(known: VerifiedLog, spec: ReleaseSpec) -> str:
-    """Check that a release names only keys of the log, and say so. Raises VerificationError."""
+    """Check that a release names only keys of the log, and report. Raises VerificationError."""
     for party in spec.parties:
         listed = party.verifying_key.fingerprint in known.members.get(party.name, ())
         _require_of_log(listed, f"the log of member keys never had the key that the release names for {party.name}")
@@ -283,8 +270,7 @@ def event_body(*, previous: str, at: datetime, **facts: str | None) -> str:
 def verify_party_audit(data: bytes) -> PartyHistory:
     """Check a party's export: its signature, its chain, the order of its charges, and the documents in it.
 
-    Raises:
-        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    Raises VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
     signed = decode(SignedDocument, data)
     opened = signed.open(PartyAudit)
@@ -311,8 +297,7 @@ def verify_party_audit(data: bytes) -> PartyHistory:
 def verify_coordinator_audit(data: bytes) -> CoordinatorHistory:
     """Check a coordinator's export: its signature, its chain, and that memberships began and ended in order.
 
-    Raises:
-        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    Raises VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
     opened = decode(SignedDocument, data).open(CoordinatorAudit)
     return verify_chain(opened, EventEntry, _follows, called="chain", require=_require)
@@ -326,9 +311,9 @@ def _follows(known: Memberships, event: EventEntry) -> bool:
 
 
 def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
-    """Check a release against the history of one of its parties, and say what was found.
+    """Check a release against the history of one of its parties, and report.
 
-    Raises VerificationError: the party's history tells of this release otherwise, or it is not that party's.
+    Raises VerificationError: they disagree.
     """
     name = history.audit.party
     share = next((party for party in release.spec.parties if party.name == name), None)
@@ -347,7 +332,7 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
     charge = history.told.charges.get(release.release)
     if charge is None or charge.state not in _AFTER_A_BLOCK:
         raise VerificationError(f"{name} signed a block that its ledger was not debited for", remedy=_REMEDY)
-    # what a lost branch has spent is not known to be Gaussian, and is the same otherwise
+    # the loss of a lost branch is not known to be Gaussian, and is the same otherwise
     paid = charge.cost.approximate() == plan_block(release.spec, share).cost.approximate()
     _require(paid, f"the ledger of {name} was debited another loss")
     debit = f"debit of rho {float(charge.loss.rho):.6g} ({release.spec.terms.adjacency})"
@@ -359,7 +344,7 @@ def confirm_by_party(history: PartyHistory, release: PublishedRelease) -> str:
 
 
 def confirm_by_coordinator(history: CoordinatorHistory, release: PublishedRelease, *, manifest: bytes) -> str:
-    """Check a release against its coordinator's history, and say what was found. Raises VerificationError."""
+    """Check a release against its coordinator's history, and report. Raises VerificationError."""
     _require(history.signer == release.coordinator, "the coordinator's audit is signed with another key")
     recorded = {
         (event.kind, event.party, event.document) for event in history.entries if event.release == release.release

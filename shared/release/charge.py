@@ -18,18 +18,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, ConfigDict
 
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import Digest, Version, WireModel, decode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import FIRST_APPROVAL
 from commingle.shared.dp.accounting import Cost, Loss
+from commingle.shared.errors import DocumentError
 from commingle.shared.release.rounds import Refused
 
 ChargeKind = Literal["release", "regression", "unexplained"]
-GENESIS = "0" * 64
-"""What the first entry of a chain names as the one before."""
-EVERY_DATASET = "*"
-"""Names no data set: such a charge counts against each."""
+GENESIS = "0" * 64  # the predecessor of the first entry of a chain
+EVERY_DATASET = "*"  # no data set in particular: such a charge counts against each
 
 
 class ChargeState(StrEnum):
@@ -60,18 +58,13 @@ SIGNED_BY_PARTIES = frozenset({*_SIGNED_WHILE, "rejection"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeTerms:
-    """What a charge is about: whatever a later decision reads.
+    """The subject of a charge: everything that a later decision reads."""
 
-    Attributes:
-        dataset: the data set's name; `EVERY_DATASET` where it is not known which.
-        coordinator: fingerprint of the coordinator whose release it is, empty for a regression.
-    """
-
-    dataset: str
+    dataset: str  # the data set's name; `EVERY_DATASET` if it is not known
     study: str
     kind: ChargeKind
     expires: AwareDatetime
-    coordinator: str
+    coordinator: str  # fingerprint of the release's coordinator, empty for a regression
 
     @staticmethod
     def of(spec: ReleaseSpec, party: str, *, coordinator: str) -> "ChargeTerms":
@@ -81,26 +74,18 @@ class ChargeTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What the chain tells of a charge.
-
-    Attributes:
-        cost: in the unit of its data set, and of a keyed one as replacement too.
-        attempt: drawings of noise so far.
-        approvals: digest of the set of approvals relied on, once it is debited.
-        body_sha256: of what was made under it, once that is stored.
-    """
+    """A charge as the chain tells it."""
 
     population: str
-    cost: Cost
+    cost: Cost  # in the unit of its data set, and of a keyed one as replacement too
     terms: ChargeTerms
     state: ChargeState = ChargeState.RESERVED
-    attempt: int = 0
-    approvals: str | None = None
-    body_sha256: str | None = None
+    attempt: int = 0  # drawings of noise so far
+    approvals: str | None = None  # digest of the set of approvals relied on, once it is debited
+    body_sha256: str | None = None  # of its result, once that is stored
 
     @property
     def loss(self) -> Loss:
-        """In the unit of its data set."""
         return self.cost.loss
 
     @property
@@ -115,21 +100,21 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Budget is set aside for an approval, by a charge that is new."""
+    """Budget is set aside for an approval, by a new charge."""
 
     charge: Charge
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Witnesses show that it was charged so by a branch of this ledger that is lost."""
+    """Witnesses show that a lost branch of this ledger charged this."""
 
     charge: Charge
 
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """The reservation is debited, every approval having been verified."""
+    """The reservation is debited, after every approval was verified."""
 
     approvals: str
 
@@ -141,7 +126,7 @@ class Redraw:
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """What an attempt made is on disk."""
+    """The result of an attempt is on disk."""
 
     attempt: int
     body_sha256: str
@@ -160,7 +145,7 @@ class Withdraw:
 Event = Reserve | Adopt | Spend | Redraw | RecordBlock | Acknowledge | Withdraw
 
 
-# from which states each is possible, and what is said otherwise
+# the states in which each is possible, and the refusal in others
 _MOVES: Mapping[type[Event], tuple[frozenset[ChargeState], str]] = MappingProxyType(
     {
         Spend: (frozenset({ChargeState.RESERVED}), "nothing is reserved for this release"),
@@ -176,7 +161,7 @@ _MOVES: Mapping[type[Event], tuple[frozenset[ChargeState], str]] = MappingProxyT
 
 
 def advance(current: Charge | None, event: Event) -> Charge | Refused:
-    """The charge after an event, or why the event is refused. `current` is None where nothing was charged yet."""
+    """The charge after an event, or why the event is refused. `current` is None if nothing was charged yet."""
     if isinstance(event, Reserve):
         return _reserve(current, event.charge)
     if isinstance(event, Adopt):
@@ -229,7 +214,7 @@ def refuse_signature(current: Charge | None, document: str) -> Refused | None:
 
 
 def adopted_kind(kind: str) -> str:
-    """Under which kind a ledger keeps what a lost branch of it has signed."""
+    """A ledger keeps documents that a lost branch has signed under this kind."""
     return f"adopted {kind}"
 
 
@@ -262,12 +247,11 @@ def link_text(previous: str, facts: Mapping[str, Any]) -> str:
 
 
 def link_digest(text: str) -> str:
-    """The digest by which the next entry names this one."""
     return sha256(text.encode()).hexdigest()
 
 
 def first_altered(texts: Sequence[str]) -> int | None:
-    """The place of the first entry of a chain that does not name the one before; None where all do."""
+    """The place of the first entry of a chain that does not name the one before; None if all do."""
     before = (GENESIS, *map(link_digest, texts))
     return next((place for place, text in enumerate(texts) if _previous(text) != before[place]), None)
 

@@ -1,7 +1,7 @@
-"""What makes a spec impossible by its mechanism, asked by everybody who opens, builds or reads one.
+"""Checks of a spec by its mechanism, for all code that opens, builds or reads one.
 
-Documents are parsed without a mechanism (`documents.spec`), so nothing may rely on a spec that was not read here.
-What a study leaves open, and what a mechanism adds to terms, is closed in one place, too: `closed`.
+Documents are parsed without a mechanism (`documents.spec`), so nothing may rely on a spec that was not read here. Only
+`closed` closes what a study leaves open, and what a mechanism adds to terms.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from commingle.shared.documents.dsse import Envelope, Fingerprint, Verified, VerifyingKey, open_envelope
-from commingle.shared.documents.errors import SignatureError, SpecError
 from commingle.shared.documents.model import decode, explain
 from commingle.shared.documents.row_maps import first_stage_of, measured
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -32,10 +31,10 @@ from commingle.shared.documents.terms import (
     fraction_bits_of,
 )
 from commingle.shared.dp.accounting import RHO_UNITS, Rho
-from commingle.shared.dp.first_stage import plan_first_stage
 from commingle.shared.dp.fixed_point import check_exact_range
-from commingle.shared.errors import ParameterError, PrivacyError
-from commingle.shared.mechanisms.registry import keyed_by_default, mechanism_of, sketched_names
+from commingle.shared.dp.two_stages import plan_first_stage
+from commingle.shared.errors import ParameterError, PrivacyError, SignatureError, SpecError
+from commingle.shared.mechanisms import keyed_by_default, mechanism_of, sketched_names
 
 
 def terms_of(asked: Study) -> Terms:
@@ -49,9 +48,8 @@ def terms_of(asked: Study) -> Terms:
 def closed(asked: Study | ReleaseSpec | Terms) -> Terms:
     """The terms with nothing open: first stages, weights, bounds and buckets as the mechanism chooses them.
 
-    A k is none of it: it is chosen for a regression (`forecast.with_sketch`).
-
-    Raises PrivacyError: epsilon, delta or a row norm outside its domain, where something is chosen by them.
+    A k is not among these: it is chosen for a regression (`forecast.with_sketch`). Raises PrivacyError: epsilon, delta
+    or a row norm outside its domain, if something is chosen by them.
     """
     if isinstance(asked, Study):
         asked = terms_of(asked)
@@ -76,7 +74,8 @@ def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
     share = _chosen_share(terms, party)
     weight = party.cross_weight
     if weight == AUTO:
-        weight = None if share is None else _chosen_weight(terms)
+        columns, mechanism = terms.columns_each, mechanism_of(terms)
+        weight = None if share is None else mechanism.cross_weight(rho=allowed_rho(terms), n=terms.n, columns=columns)
     closed = {
         "first_stage_share": share,
         "row_norm": MAPPED_ROW_NORM if share is not None and party.row_norm is None else party.row_norm,
@@ -86,10 +85,10 @@ def _closed_party(terms: Terms, party: PartyTerms) -> PartyTerms:
 
 
 def _chosen_share(terms: Terms, party: PartyTerms) -> float | None:
-    """The share of a party: as it was asked for, or what suits the release where that was left open.
+    """The share of a party: as it was asked for, or what suits the release if that was left open.
 
-    Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor rows without
-    numbers, which have one length (docs/proofs/two-stages.md 5.2), nor where sums or noise leave exact arithmetic.
+    Nothing suits beside a row norm or a whitening, which say what a first stage would find out, nor for rows without
+    numbers, which have one length (docs/proofs/two-stages.md 5.2), nor if sums or noise leave exact arithmetic.
     """
     if party.first_stage_share != AUTO:
         return party.first_stage_share
@@ -108,27 +107,17 @@ def _chosen_share(terms: Terms, party: PartyTerms) -> float | None:
     return share
 
 
-def _chosen_weight(terms: Terms) -> int | None:
-    return mechanism_of(terms).cross_weight(rho=allowed_rho(terms), n=terms.n, columns=terms.columns_each)
-
-
 _REMEDY = "Correct the study and try again."
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An enrolled party's public keys, hex."""
-
     signing_key: str
     sealing_key: str
 
 
 def open_spec(envelope: Envelope, keys: Iterable[VerifyingKey]) -> Verified[ReleaseSpec]:
-    """A verified spec, signed by the proposer it names, that its mechanism takes.
-
-    Raises:
-        SignatureError, DocumentError: it is not.
-    """
+    """A verified spec, signed by its proposer, that its mechanism takes. Raises SignatureError, DocumentError."""
     spec = open_envelope(envelope, ReleaseSpec, keys=keys, checks=spec_problems)
     if spec.document.proposer != spec.signer:
         raise SignatureError("the spec names another proposer than its signer", remedy="Propose it again.")
@@ -136,7 +125,7 @@ def open_spec(envelope: Envelope, keys: Iterable[VerifyingKey]) -> Verified[Rele
 
 
 def read_spec(payload: bytes) -> ReleaseSpec:
-    """A spec whose signature is not asked for: one that was opened when it was stored, or is only shown.
+    """A spec whose signature does not matter: it was verified when it was stored, or is only shown.
 
     Raises DocumentError: the bytes are no spec that its mechanism takes.
     """
@@ -169,17 +158,11 @@ def spec_problems(spec: ReleaseSpec) -> list[str]:
 def build_spec(
     study: Study, *, members: Mapping[str, Member], proposer: Fingerprint, seed: bytes, now: datetime
 ) -> ReleaseSpec:
-    """The release spec of a study.
+    """The release spec of a study, which has its k if its mechanism has one.
 
-    Args:
-        study: what is asked, with its k, where its mechanism has one.
-        members: keys of the enrolled parties, by name.
-        proposer: fingerprint of the key that will sign the spec.
-        seed: 32 bytes from the operating system.
-        now: when it is proposed.
-
-    Raises:
-        SpecError: an unknown party, or a study that makes no sense; names every field at fault.
+    `members` has the keys of the enrolled parties by name, `proposer` is the fingerprint of the key that will sign the
+    spec, and `seed` is 32 bytes from the operating system. Raises SpecError: an unknown party, or a study that makes no
+    sense; names every field at fault.
     """
     unknown = [party.name for party in study.parties if party.name not in members]
     if unknown:
@@ -221,7 +204,7 @@ _PRECISE_TO = 2  # digits of a number of people
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a member offers: its public schema, what it calls the data set, and whom of its people a study is about."""
+    """A member's offer: its public schema, its name for the data set, and the subsets of people for the study."""
 
     dataset: str
     attributes: tuple[Attribute, ...]
@@ -229,19 +212,11 @@ class Share:
 
 
 def draft(shares: Mapping[str, Share], *, n: int, columns: Sequence[str] = (), **asked: Any) -> Study:  # noqa: ANN401 - fields of a study
-    """A study of these members, to be `tried`.
+    """A study of these members, to be `tried`; `asked` has other fields of it, where None stands for a default.
 
-    Delta is below one in the number of people. Members without a wanted column are left out.
-
-    Args:
-        shares: what each member offers.
-        n: about how many people a member holds (keyed), or all hold (listed: as it is).
-        columns: which of the members' columns, as `age` or `ward.age`; empty for all.
-        asked: what else a study says; what is None has its default.
-
-    Raises:
-        SpecError: a column is not in any schema, or in two.
-        ValidationError: a name or a number is none.
+    About n people are at each member (keyed), or exactly n at all (listed). `columns` are names as `age` or `ward.age`,
+    empty for all; members without a wanted column are left out. Delta is below one in the number of people. Raises
+    SpecError: a column is not in any schema, or in two; ValidationError: a name or a number is none.
     """
     wanted = _wanted(columns, shares)
     said = {"epsilon": EPSILON} | {name: value for name, value in asked.items() if value is not None}
@@ -259,7 +234,7 @@ def draft(shares: Mapping[str, Share], *, n: int, columns: Sequence[str] = (), *
 
 
 def two_digits(n: int) -> int:
-    """A number of people to two digits: how many exactly a member holds is nobody's business."""
+    """A number of people to two digits: nobody needs to know exactly how many a member holds."""
     step: int = 10 ** max(0, len(str(n)) - _PRECISE_TO)
     return max(2, round(n / step) * step)
 

@@ -1,7 +1,7 @@
-"""What a party's chain of entries tells: the one fold of it, by which ledger, verification and audit go.
+"""The meaning of a party's chain of entries: ledger, verification and audit all use this one fold of it.
 
 An entry is a charge's move, a document that was signed or received, or a branch rejoined. Each is read once, after the
-one before; whatever no ledger writes is refused where it stands.
+one before; an entry that no ledger writes is refused where it stands.
 """
 
 from collections.abc import Iterable
@@ -40,26 +40,20 @@ _STATES = frozenset(state.value for state in ChargeState)
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision by somebody, as the ledger keeps it.
+    """A person's decision, as the ledger keeps it."""
 
-    Attributes:
-        by: who decided, as it is shown: a token that was used stands beside the name.
-        token: the name of the token; empty for the operator.
-        person: whom the token was made for, or what the operator says; empty where a token is a system's.
-    """
-
-    by: str
+    by: str  # the person who decided, for display, with the token that was used
     why: str = ""
-    token: str = ""
-    person: str = ""
+    token: str = ""  # the name of the token; empty for the operator
+    person: str = ""  # the owner of the token, or the operator's word; empty if the token is a system's
 
 
 class NewCharge(WireModel):
-    """A charge as the chain first tells of it.
+    """A charge when the chain first tells of it.
 
     Attributes:
         loss: in the unit of its data set.
-        replacement: of one of keyed subjects, under replace_one.
+        replacement: for keyed subjects, the loss under replace_one.
         gaussian: of both.
     """
 
@@ -90,8 +84,8 @@ class LedgerEntry(Link):
     """One entry of a party's chain: a charge's move, a document that was signed or received, or a branch rejoined.
 
     Attributes:
-        charge: where it is new.
-        ruling: to sign the document, where a person decided it.
+        charge: if it is new.
+        ruling: the decision to sign the document, if a person made it.
         salt: of an entry with a ruling, whose head is published.
         heads: the heads of lost branches, whose charges are in this chain now; `release` is the last of them.
         height: of a branch rejoined; see `LedgerFold.height`.
@@ -122,7 +116,7 @@ _FACTS = {"charge", *_LATER}
 
 
 def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
-    """What the entry of a move says beside the new state."""
+    """The facts in the entry of a move besides the new state."""
     if before is None:
         return {"charge": NewCharge.of(after).model_dump(mode="json")}
     values = ((name, getattr(after, name), getattr(before, name)) for name in _LATER)
@@ -130,7 +124,7 @@ def entry_facts(before: Charge | None, after: Charge) -> dict[str, Any]:
 
 
 def sum_of(charges: Iterable[Charge]) -> Cost:
-    """What charges come to together: those without a delta, which are nearly all, by their integers."""
+    """The sum of charges: those without a delta, which are nearly all, by their integers."""
     units, replaced, keyed, gaussian, others = 0, 0, False, True, []
     for cost in (charge.cost for charge in charges):
         other = cost.replacement
@@ -146,39 +140,27 @@ def sum_of(charges: Iterable[Charge]) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class SignedEntry:
-    """What the chain says of a document that was signed.
-
-    Attributes:
-        place: which entry it is, the first being 1.
-        ruling: by which it was signed; None where no person decided it.
-    """
+    """The chain's facts about a signed document."""
 
     digest: str
-    place: int
-    ruling: Ruling | None = None
+    place: int  # which entry it is, the first being 1
+    ruling: Ruling | None = None  # the decision to sign it; None if no person decided
 
 
 @dataclass(slots=True)
 class LedgerFold:
-    """What the entries that were followed tell; by release and kind where it is about documents.
-
-    Attributes:
-        received: digests of what a lost branch of this ledger has signed.
-        places: how many entries led to each head of this chain.
-        rejoined: heads of lost branches, whose charges are in this chain.
-        newest: the place of the newest signature of each kind.
-        population: whose data it is about: the first charge has fixed it for the whole ledger.
-        height: how far the chain has come: one further with each entry, and beyond every branch it has rejoined.
-    """
+    """The facts that the entries so far tell; those about documents by release and kind."""
 
     charges: dict[str, Charge] = field(default_factory=dict)
     signed: dict[tuple[str, str], SignedEntry] = field(default_factory=dict)
+    # digests of documents that a lost branch of this ledger has signed
     received: dict[tuple[str, str], str] = field(default_factory=dict)
+    # how many entries led to each head of this chain
     places: dict[str, int] = field(default_factory=lambda: {GENESIS: 0})
-    rejoined: set[str] = field(default_factory=set)
-    newest: dict[str, int] = field(default_factory=dict)
-    population: str | None = None
-    height: int = 0
+    rejoined: set[str] = field(default_factory=set)  # heads of lost branches, whose charges are in this chain
+    newest: dict[str, int] = field(default_factory=dict)  # the place of the newest signature of each kind
+    population: str | None = None  # the population of the data: the first charge fixes it for the whole ledger
+    height: int = 0  # how far the chain has come: one further with each entry, and beyond every branch it has rejoined
     head: str = GENESIS
 
     @property
@@ -187,12 +169,12 @@ class LedgerFold:
 
     @property
     def lost(self) -> Cost:
-        """What was charged and not given back before its debit."""
+        """All charges except those that were given back before their debit."""
         return sum_of(charge for charge in self.charges.values() if charge.counts)
 
     @property
     def spent(self) -> Cost:
-        """What was debited or adopted, and never comes back."""
+        """All that was debited or adopted; it never comes back."""
         return sum_of(charge for charge in self.charges.values() if charge.spent)
 
     def follow(self, text: str) -> Refused | None:
@@ -257,7 +239,7 @@ class LedgerFold:
 
 
 def fold(texts: Iterable[str]) -> LedgerFold | Refused:
-    """What a whole chain tells, or the first entry that cannot be."""
+    """The facts of a whole chain, or the first entry that is impossible."""
     told = LedgerFold()
     for text in texts:
         if (refused := told.follow(text)) is not None:

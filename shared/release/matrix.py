@@ -1,9 +1,9 @@
-"""What is uploaded and published, as bytes, and how many; and published moments on their way to a fit.
+"""The bytes that are uploaded and published, and their sizes; and published moments on their way to a fit.
 
-A block travels as Arrow IPC; a content digest names what it says. The published matrix is every party's integers side
-by side behind the exact intercept, as Parquet. Integers are published, in units of one public step, because they are
-what parties signed: anyone can check each party's columns against its signature. Regression is indifferent to the
-common step. Before a fit, moments are checked against their mechanism, and every map of rows is undone.
+A block travels as Arrow IPC; a content digest names its contents. The published matrix is every party's integers side
+by side behind the exact intercept, as Parquet. Integers are published, in units of one public step, because parties
+signed integers: anyone can check each party's columns against its signature. Regression is indifferent to the common
+step. Before a fit, moments are checked against their mechanism, and every map of rows is undone.
 """
 
 import json
@@ -17,16 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import BlockError, VerificationError
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, Sums
-from commingle.shared.estimation.errors import MomentsMismatchError
+from commingle.shared.errors import BlockError, MomentsMismatchError, VerificationError
 from commingle.shared.estimation.prepared import PreparedMoments, Stage
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_blocks
 
@@ -83,7 +82,7 @@ def decode_block(body: bytes, *, columns: Sequence[str], rows: int) -> NDArray[n
 
 
 def check_block(body: bytes, statement: BlockStatement) -> NDArray[np.int64]:
-    """The integers of a body that is exactly what its statement says."""
+    """The integers of a body that is exactly as its statement says. Raises BlockError."""
     remedy = "Send the stored bytes of the block that was signed."
     if sha256(body).hexdigest() != statement.body_sha256:
         raise BlockError("the uploaded bytes have another digest than the signed statement", remedy=remedy)
@@ -94,7 +93,7 @@ def check_block(body: bytes, statement: BlockStatement) -> NDArray[np.int64]:
 
 
 def assemble(spec: ReleaseSpec, blocks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The matrix (rows x p) of the intercept, where there is one, and the parties' blocks, in the spec's order."""
+    """The matrix (rows x p) of the intercept, if there is one, and the parties' blocks, in the spec's order."""
     return np.column_stack([mechanism_of(spec).intercept(spec.terms), *blocks])
 
 
@@ -111,15 +110,12 @@ def encode_matrix(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) ->
 
 
 def decode_matrix(spec: ReleaseSpec, data: bytes) -> NDArray[np.int64]:
-    """The integers (rows x p) of a published matrix.
-
-    Raises VerificationError: not Parquet, or not the columns and rows the spec calls for.
-    """
+    """The integers (rows x p) of a published matrix. Raises VerificationError: not Parquet, or not as the spec says."""
     remedy = "Download the matrix again."
     expected = pa.schema([(column.name, pa.int64()) for column in spec.matrix_columns])
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        # before reading: what a small file claims to hold may not fit this machine
+        # before reading: a small file may claim more rows than fit this machine
         if not file.schema_arrow.equals(expected) or not _holds(file.metadata, mechanism_of(spec).rows(spec.terms)):
             raise VerificationError("the matrix has another shape than its spec calls for", remedy=remedy)
         table = file.read(use_threads=False)
@@ -134,7 +130,7 @@ def decode_matrix(spec: ReleaseSpec, data: bytes) -> NDArray[np.int64]:
 def _holds(metadata: pq.FileMetaData, rows: int) -> bool:
     """Whether a file says of itself that it has `rows` rows, as a whole and in its row groups.
 
-    Nothing is asked about columns: where their statistics are broken, pyarrow ends the process.
+    It asks nothing about columns: if their statistics are broken, pyarrow ends the process.
     """
     groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     return metadata.num_rows == sum(groups) == rows and min(groups, default=0) >= 0
@@ -147,21 +143,15 @@ def second_moments(spec: ReleaseSpec, release: str, matrix: NDArray[np.int64]) -
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSizes:
-    """What parties of one release can send, and what stays of it.
+    """Bytes that parties of one release can send, and bytes that stay."""
 
-    Attributes:
-        largest: of one body.
-        exchanged: of all that parties send each other, which goes when the release is over.
-        kept: of all blocks and of what is published of them.
-    """
-
-    largest: int
-    exchanged: int
-    kept: int
+    largest: int  # of one body
+    exchanged: int  # of all messages between parties, which are deleted when the release is over
+    kept: int  # of all blocks and of the files published from them
 
 
 def release_sizes(spec: ReleaseSpec) -> ReleaseSizes:
-    """The sizes of a release. Raises SpecError, ParameterError as `plan_blocks`."""
+    """Raises SpecError, ParameterError as `plan_blocks`."""
     plans = plan_blocks(spec)
     blocks = [largest_body(plan.rows, len(plan.columns)) for plan in plans]
     messages = _messages(spec) if mechanism_of(spec).interactive else []
@@ -182,13 +172,7 @@ NO_SUMS: Mapping[str, Sums | None] = MappingProxyType({})
 def prepared_release(
     moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS
 ) -> PreparedMoments:
-    """Moments of a release in encoded units.
-
-    Args:
-        moments: as published.
-        spec: of the release.
-        sums: what each party with a first stage published of its columns, by party.
-    """
+    """Published moments in encoded units; `sums` are the published ones of each party with a first stage."""
     _require_kind(moments)
     terms, stages = closed(spec), []
     for party in spec.parties:

@@ -1,9 +1,8 @@
-"""What one party's block will look like and cost, from the spec alone (docs/design/privacy.md#noise)."""
+"""The shape, noise and cost of one party's block, from the spec alone (docs/design/privacy.md#noise)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.manifest import (
     PROTECTS,
     PartyLoss,
@@ -17,30 +16,24 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement
 from commingle.shared.dp.accounting import FREE, SIGMA_LIMIT, Cost, Loss, Rho, delta_left, gaussian_loss, least_sigma
 from commingle.shared.dp.calibration import Calibration, stated_epsilon
-from commingle.shared.dp.first_stage import FirstStage, first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.dp.two_stages import FirstStage, first_stage_loss
+from commingle.shared.errors import SpecError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import closed
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """Shape, noise and privacy loss of one party's block.
-
-    Attributes:
-        sigma: standard deviation of the integer noise, in steps; of its largest entries where they differ.
-        step: the published value is integer * step.
-        cost: the whole debit: of both stages where there are two, and the part of delta that is no noise's.
-        first_stage: the noise of the sums that the map of the rows follows from, where there are any.
-    """
+    """Shape, noise and privacy loss of one party's block."""
 
     party: str
     columns: tuple[str, ...]
     rows: int
-    sigma: int
-    step: float
-    cost: Cost
-    first_stage: FirstStage | None
+    sigma: int  # standard deviation of the integer noise, in steps; the largest if entries differ
+    step: float  # the published value is integer * step
+    cost: Cost  # the whole debit: of one or both stages, and the part of delta that noise does not use
+    first_stage: FirstStage | None  # the noise of the sums from which the map of the rows follows, if there are any
 
     @property
     def loss(self) -> Rho:
@@ -48,7 +41,7 @@ class BlockPlan:
         return self.cost.loss.rho
 
     def describes(self, statement: BlockStatement) -> bool:
-        """Whether a block of that statement is one that the spec calls for, as far as its statement says."""
+        """Whether that statement is one of a block that the spec calls for."""
         sums = 0 if statement.sums is None else len(statement.sums)
         said = (statement.rows, statement.columns, statement.sigma, sums)
         return said == (self.rows, self.columns, self.sigma, 0 if self.first_stage is None else self.first_stage.size)
@@ -59,11 +52,8 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
     """The plan of one party's block.
 
     sigma is the least integer s with Delta^2 <= 2 rho s^2, Delta^2 the block's squared sensitivity and rho that of
-    epsilon and what of delta is left for noise, rounded down, less what a first stage takes of it.
-
-    Raises:
-        SpecError: epsilon so small that the noise leaves exact arithmetic.
-        ParameterError: the same of a first stage.
+    epsilon and the part of delta that is left for noise, rounded down, less the part of a first stage. Raises
+    SpecError: epsilon so small that the noise leaves exact arithmetic; ParameterError: the same of a first stage.
     """
     mechanism, terms = mechanism_of(spec), closed(spec)
     stage = first_stage_of(terms, party)
@@ -89,7 +79,6 @@ def plan_block(spec: ReleaseSpec, party: PartySpec) -> BlockPlan:
 
 
 def plan_blocks(spec: ReleaseSpec) -> tuple[BlockPlan, ...]:
-    """The plans of all parties, in the spec's order."""
     return tuple(plan_block(spec, party) for party in spec.parties)
 
 

@@ -35,14 +35,13 @@ _FINAL = frozenset({State.PUBLISHED, State.REJECTED, State.ABORTED, State.EXPIRE
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What a party stated about its subjects."""
+    """A party's statement about its subjects."""
 
     subjects: int
     digest: str
 
 
-UNSTATED = Alignment(0, "")
-"""Of parties whose subjects are keyed: nothing is said of them, so nobody disagrees."""
+UNSTATED = Alignment(0, "")  # for parties whose subjects are keyed: they state nothing, so nobody disagrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class StoreBlock:
 
 @dataclass(frozen=True, slots=True)
 class LoseBlocks:
-    """Blocks that were stored are gone, and their parties are asked for them again."""
+    """Stored blocks are gone, and their parties are asked for them again."""
 
     parties: frozenset[str]
 
@@ -115,10 +114,10 @@ class Refused:
 
 
 def advance(current: Round, event: Event, *, now: datetime) -> Round | Refused:
-    """The round after an event, or why the event is refused. Time ends a round before anything else but publishing."""
+    """The round after an event, or why the event is refused. Time ends a round before anything but publishing."""
     if current.state.final:
         return current if isinstance(event, Tick) else Refused(f"the release is {current.state} already")
-    if now >= current.expires and not complete(current):  # what everybody has paid for is published all the same
+    if now >= current.expires and not complete(current):  # everybody has paid for it, so it is published all the same
         expired = replace(current, state=State.EXPIRED, reason="the spec expired before every block was in")
         return expired if isinstance(event, Tick) else Refused("the release has expired")
     if isinstance(event, Approve | Reject | StoreBlock) and event.party not in current.parties:

@@ -1,7 +1,7 @@
-"""Checking a release offline: who signed what, in the matrix too (docs/design/documents.md#verification).
+"""Checking a release offline: who signed what, also in the matrix (docs/design/documents.md#verification).
 
-Nothing a coordinator says is believed: everything that follows from the spec is computed again, every signature is
-checked over the received bytes, and each party's columns are held against its own signature.
+No word of a coordinator counts: everything that follows from the spec is computed again, every signature is checked
+over the received bytes, and each party's columns are compared with its own signature.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Fingerprint, Verified, VerifyingKey
-from commingle.shared.documents.errors import VerificationError, require
 from commingle.shared.documents.manifest import Manifest, PrivacyStatement, SecondMoments
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.spec import ReleaseSpec
@@ -27,7 +26,8 @@ from commingle.shared.documents.statements import (
     open_approvals,
     open_statement,
 )
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.errors import VerificationError, require
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import content_digest, decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns
@@ -42,23 +42,17 @@ _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelease:
-    """A release that has been checked in full.
+    """A release that has been checked in full."""
 
-    Attributes:
-        release: its id, the digest of the spec.
-        sums: what each party with a first stage published of its columns, by party.
-        pinned: parties whose keys were compared with keys known beforehand. The names of all others are only what
-            their keys call themselves.
-    """
-
-    release: str
+    release: str  # its id, the digest of the spec
     coordinator: Fingerprint
     spec: ReleaseSpec
     manifest: Manifest
     moments: SecondMoments
     findings: tuple[str, ...]
+    # parties whose keys were compared with known keys; the keys of all others chose their own names
     pinned: frozenset[str]
-    sums: Mapping[str, Sums]
+    sums: Mapping[str, Sums]  # the published sums of each party with a first stage
 
     @property
     def members(self) -> dict[str, dict[str, str | bool]]:
@@ -79,15 +73,14 @@ class PublishedRelease:
 
 
 def called(name: str, *, pinned: bool) -> str:
-    """What to call a party: by its name only where its key is known, because any key can call itself anything."""
+    """How to call a party: by its name only if its key is known, because any key can call itself anything."""
     return name if pinned else f"a key that calls itself {name}"
 
 
 def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[Manifest]:
-    """A manifest that the trusted coordinator signed, or anybody where that is None; what it says is not checked.
+    """A manifest that the trusted coordinator signed, or anybody if that is None; its contents are not checked.
 
-    Raises:
-        VerificationError, SignatureError, DocumentError: it is not one.
+    Raises VerificationError, SignatureError, DocumentError: it is not one.
     """
     opened = decode(SignedDocument, data).open(Manifest)
     if trusted_coordinator is not None and opened.signer != trusted_coordinator:
@@ -99,24 +92,16 @@ def open_manifest(data: bytes, *, trusted_coordinator: str | None) -> Verified[M
 
 
 def verify_release(
-    manifest: bytes,
-    matrix: bytes,
-    moments: bytes,
+    manifest: bytes,  # JSON, signed
+    matrix: bytes,  # Parquet
+    moments: bytes,  # JSON
     *,
-    trusted_coordinator: str | None,
-    members: Mapping[str, str] = _NOBODY,
+    trusted_coordinator: str | None,  # fingerprint of the manifest's key; None accepts any, and the findings say so
+    members: Mapping[str, str] = _NOBODY,  # fingerprints for names; others are accepted, and the findings say so
 ) -> PublishedRelease:
     """Check the three published files of a release against each other and every signature.
 
-    Args:
-        manifest: the signed manifest's JSON.
-        matrix: the Parquet file.
-        moments: the moments' JSON.
-        trusted_coordinator: fingerprint the manifest must be signed under; None accepts any and the findings say so.
-        members: fingerprints that parties of these names must have; others are accepted and the findings say so.
-
-    Raises:
-        VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
+    Raises VerificationError, SignatureError, DocumentError: naming the first thing that does not hold.
     """
     opened = open_manifest(manifest, trusted_coordinator=trusted_coordinator)
     document = opened.document
@@ -168,7 +153,6 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
 
 
 def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool, list[int]]:
-    """Whose losses a statement gives, and which: figures in other places would say other things."""
     parties = [(party.party, party.first_stage is None) for party in privacy.per_party]
     return parties, privacy.per_subject_outsiders is None, [len(scope.stated) for scope in privacy.scopes]
 

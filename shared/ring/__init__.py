@@ -1,4 +1,4 @@
-"""Linear encryption over a ring: inner products of columns that nobody shows (docs/proofs/linear-encryption.md).
+"""Linear encryption over a ring: inner products of columns that stay hidden (docs/proofs/linear-encryption.md).
 
 The owner of columns encrypts them; an evaluator multiplies by columns of its own, adds noise, and replies; the owner
 opens inner products plus that noise, and nothing else is told to anybody. In order:

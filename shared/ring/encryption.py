@@ -1,8 +1,8 @@
-"""What is drawn, keys, and an owner's columns encrypted block by block (docs/proofs/linear-encryption.md, 1).
+"""Random draws, keys, and the encryption of an owner's columns block by block (docs/proofs/linear-encryption.md, 1).
 
 A ciphertext of m is (b, a), b = a s + e + Delta m; a is hashed from the layout, so b alone travels. One key, one set of
-ciphertexts and one public key for each layout, ever: they are stored before they are sent, and a retry sends what was
-stored. Two under one context would open the difference of their messages.
+ciphertexts and one public key for each layout, ever: they are stored before they are sent, and a retry sends the stored
+ones. Two under one context would open the difference of their messages.
 
 Private entropy is a function from a count to so many independent uniform bytes: `os.urandom`, or AES-256 in counter
 mode under a key that came from it (`keystream`), which makes them ten times as fast.
@@ -150,7 +150,7 @@ def columns_in_stripes(layout: Layout, block: tuple[int, int], rows: NDArray[np.
 
 
 def within_limits(rows: NDArray[np.integer], shape: tuple[int, int]) -> NDArray[np.integer]:
-    """The rows, if they have this shape and no entry is too large: the bounds on noise rest on both."""
+    """The rows, if they have this shape and no entry is too large: the bounds on noise need both."""
     if rows.shape != shape or max(int(rows.max()), -int(rows.min())) > ENTRY_LIMIT:
         raise DomainError(f"rows of shape {shape} with entries up to {ENTRY_LIMIT} are asked for")
     return rows

@@ -1,4 +1,4 @@
-"""Parameters of the ring, what they allow, and where columns lie in ciphertexts.
+"""Parameters of the ring, their limits, and the places of columns in ciphertexts.
 
 R_q = Z_q[x] / (x^N + 1), q a product of primes p = 1 mod 2N below 2^31; those of releases are 1 mod 8N, which proofs
 need. An integer m is encrypted as m Delta plus errors, Delta = 2^scale_bits times the product of the primes that a
@@ -7,8 +7,8 @@ sections 2 to 4.
 
 The columns of one owner share polynomials: a stripe of L rows of w columns is one polynomial, column a at coefficients
 a L to (a + 1) L, so that a product with the reversed rows of another column has their inner product at a L + L - 1
-(coefficient packing; Huang, Lu, Hong, Ding 2022). Up to 16 columns share one; more make several groups of w.
-A reply then has one polynomial for each group and column of the evaluator, whatever the number of rows.
+(coefficient packing; Huang, Lu, Hong, Ding 2022). Up to 16 columns share one; more make several groups of w. A reply
+then has one polynomial for each group and column of the evaluator, whatever the number of rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from commingle.shared.ring.residues import Residues
 
 ENTRY_LIMIT = 1 << 14  # |x| of an entry of a column, both sides
 ROWS_LIMIT = 1 << 24
-MESSAGE_LIMIT = 1 << 63  # |m| of what a reply opens to
+MESSAGE_LIMIT = 1 << 63  # of |m| that a reply opens to
 FLOODED_BITS = 40  # floods hide the noise of all openings of a release up to a distance of 2^-40
 PRIME_LIMIT = 1 << 31  # four products of residues fit 64 bits
 
@@ -33,27 +33,18 @@ PRIME_LIMIT = 1 << 31  # four products of residues fit 64 bits
 class Parameters:
     """A ring, its primes and the sizes of what is added.
 
-    Attributes:
-        degree: N, a power of two.
-        primes: all, those that a reply keeps first.
-        kept: how many a reply keeps.
-        scale_bits: log2 of the scale of a message in a reply.
-        flood_bits: floods are uniform in [-2^flood_bits, 2^flood_bits).
-        error_bound: errors are centred binomial on [-error_bound, error_bound], of variance error_bound / 2.
-
-    Raises:
-        DomainError: some opening could be wrong (the proof's 3.2).
+    Raises DomainError: some opening could be wrong (the proof's 3.2).
     """
 
-    degree: int
-    primes: tuple[int, ...]
-    kept: int
-    scale_bits: int
-    flood_bits: int
-    error_bound: int = 21
+    degree: int  # N, a power of two
+    primes: tuple[int, ...]  # all, those that a reply keeps first
+    kept: int  # how many a reply keeps
+    scale_bits: int  # log2 of the scale of a message in a reply
+    flood_bits: int  # floods are uniform in [-2^flood_bits, 2^flood_bits)
+    error_bound: int = 21  # errors are centred binomial on [-error_bound, error_bound], of variance error_bound / 2
 
     def __post_init__(self) -> None:
-        """A parameter set under which some reply could be opened to another integer does not come into being."""
+        """Refuses a parameter set under which some reply could open to another integer."""
         if any(p >= PRIME_LIMIT or p % (2 * self.degree) != 1 for p in self.primes):
             raise DomainError(f"primes are 1 modulo {2 * self.degree} and below 2^31")
         if 2 * (self.largest_noise(ROWS_LIMIT) + (1 << self.flood_bits)) + self.dropped * (self.degree + 1) >= (
@@ -69,7 +60,7 @@ class Parameters:
 
     @property
     def kept_modulus(self) -> int:
-        """The modulus of replies, q over what is dropped."""
+        """The modulus of replies: q over the dropped primes."""
         return prod(self.primes[: self.kept])
 
     @property
@@ -78,17 +69,17 @@ class Parameters:
 
     @property
     def delta(self) -> int:
-        """What a message is multiplied by in a ciphertext."""
+        """The factor of a message in a ciphertext."""
         return self.dropped << self.scale_bits
 
     @property
     def digest(self) -> bytes:
-        """Names the parameters in what public randomness is hashed from: 32 bytes."""
+        """Names the parameters in the hash of public randomness: 32 bytes."""
         facts = (self.degree, *self.primes, self.kept, self.scale_bits, self.flood_bits, self.error_bound)
         return sha256(",".join(map(str, facts)).encode()).digest()
 
     def largest_noise(self, rows: int) -> int:
-        """Beyond this the noise of a sum over so many rows cannot be before its flood, whatever was drawn (2.2)."""
+        """A bound on the noise of a sum over `rows` rows before its flood, whatever was drawn (2.2)."""
         return self.error_bound * (rows * ENTRY_LIMIT + 2 * self.degree)
 
     def flood_delta(self, noise: int) -> Fraction:
@@ -99,7 +90,7 @@ class Parameters:
         return Fraction(noise, 1 << self.flood_bits)
 
     def most_openings(self, noise: int) -> int:
-        """How many openings of one release are flooded to 2^-40, whatever noise of at most V each has.
+        """How many openings of one release floods hide to 2^-40, if each has noise of at most V.
 
         C V / 2^(flood_bits + 1) <= 2^-40 (docs/proofs/proved-bounds.md, 7.1).
         """
@@ -123,17 +114,12 @@ _WORD_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All that is public about the ciphertexts of one party in one release.
+    """All that is public about the ciphertexts of one party in one release."""
 
-    Attributes:
-        context: names the release (digests of spec and approvals) and the owner: no two sets of ciphertexts share it.
-        rows: n, 1 to 2^24; DomainError otherwise, or without columns.
-        columns: d, of the owner.
-    """
-
+    # names the release (digests of spec and approvals) and the owner: no two sets of ciphertexts share it
     context: bytes
-    rows: int
-    columns: int
+    rows: int  # n, 1 to 2^24; DomainError otherwise, or without columns
+    columns: int  # d, of the owner
     parameters: Parameters = STANDARD
 
     def __post_init__(self) -> None:
@@ -142,7 +128,6 @@ class Layout:
 
     @property
     def groups(self) -> int:
-        """How many polynomials a stripe takes."""
         return -(-self.columns // _WIDTH_LIMIT)
 
     @property
@@ -157,17 +142,17 @@ class Layout:
 
     @property
     def block_rows(self) -> int:
-        """The rows of one block, but for the last ones."""
+        """The rows of one block, except for the last one."""
         return BLOCK_STRIPES * self.stripe_rows
 
     @property
     def label(self) -> bytes:
-        """What public polynomials are hashed from: 32 bytes, another for every context, size and ring."""
+        """Public polynomials are hashed from it: 32 bytes, different for every context, size and ring."""
         facts = self.rows.to_bytes(8, "little") + self.columns.to_bytes(8, "little") + self.context
         return sha256(b"commingle/ring/v1" + self.parameters.digest + facts).digest()
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """The (start, stop) of all blocks of rows, in order: what is encrypted, sent and evaluated at a time."""
+        """The (start, stop) of all blocks of rows, in order; one is encrypted, sent and evaluated at a time."""
         size = self.block_rows
         return ((start, min(start + size, self.rows)) for start in range(0, self.rows, size))
 
@@ -205,7 +190,7 @@ class Layout:
 
 
 def byte_count(shape: Sequence[int]) -> int:
-    """How long residues of this shape are when they travel."""
+    """The length of residues of this shape in bytes."""
     return _WORD_BYTES * prod(shape)
 
 

@@ -1,8 +1,8 @@
-"""What an evaluator computes and sends back, and what the owner reads in it (docs/proofs/linear-encryption.md, 2 to 4).
+"""An evaluator's computation and reply, and what the owner reads in it (docs/proofs/linear-encryption.md, 2 to 4).
 
-Of a product of ciphertext and own column, the second half is needed whole; of the first half only the coefficients that
-hold inner products, which are sums of its own coefficients times rows: no transform, and no other coefficient is ever
-computed or sent. Memory is for sums and one block, whatever the number of rows.
+Of a product of ciphertext and own column, the second half is needed whole. Of the first half only the coefficients that
+hold inner products are needed, which are sums of its own coefficients times rows: no transform, and no other
+coefficient is ever computed or sent. Memory is for sums and one block, whatever the number of rows.
 
 A reply is made in this order, and no step may be left out: a fresh encryption of zero hides the second half, the
 evaluator's Gaussian noise makes what is opened private, a flood hides the errors, and then the primes that are not
@@ -42,9 +42,9 @@ from commingle.shared.ring.residues import (
 
 
 class InnerProducts:
-    """Sums over the blocks that were added so far: of one owner's ciphertexts with the evaluator's d columns.
+    """Sums over the blocks so far: of one owner's ciphertexts with the evaluator's d columns.
 
-    Not to be sent: the second halves are a linear function of the evaluator's rows. `replies.make_reply` hides them.
+    Never send them: the second halves are a linear function of the evaluator's rows. `replies.make_reply` hides them.
     """
 
     __slots__ = ("_blocks", "_first", "_second", "_taken", "columns", "layout")
@@ -60,13 +60,10 @@ class InnerProducts:
         return "InnerProducts(…)"
 
     def add(self, received: bytes, rows: NDArray[np.integer]) -> None:
-        """The next block of ciphertexts, as `encrypt` made it, with the evaluator's rows of the same subjects.
+        """Add the next block of ciphertexts, as `encrypt` made it, with the evaluator's rows of the same subjects.
 
-        Rows are (stop - start, d), entries at most 2^14 in absolute value.
-
-        Raises:
-            CiphertextError: not residues of this block's size. Nothing is added.
-            DomainError: rows of another shape or beyond 2^14, or no block is left.
+        Rows are (stop - start, d), entries at most 2^14 in absolute value. Raises CiphertextError: not residues of this
+        block's size, and nothing is added; DomainError: rows of another shape or beyond 2^14, or no block is left.
         """
         layout, ring = self.layout, self.layout.parameters
         if not self._blocks:
@@ -110,15 +107,15 @@ class InnerProducts:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hiding:
-    """What was drawn to hide one column of the evaluator's sums, which its proof is about. Its repr says nothing.
+    """The random numbers that hide one column of the evaluator's sums; its proof is about them.
 
-    Attributes:
-        blind, error: the secret of the fresh encryption of zero, and its errors, (groups, N) each.
-        floods, noise: one for each number; the latter are the evaluator's.
+    Its repr says nothing.
     """
 
+    # blind, error: the secret of the fresh encryption of zero, and its errors, (groups, N) each
     blind: NDArray[np.int8] = field(repr=False)
     error: NDArray[np.int8] = field(repr=False)
+    # floods, noise: one for each number; the latter are the evaluator's
     floods: list[int] = field(repr=False)
     noise: list[int] = field(repr=False)
 
@@ -128,15 +125,10 @@ class Hiding:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HiddenSums(Hiding):
-    """One column of the evaluator's sums, hidden and not yet rounded, and what was drawn for it.
+    """One column of the evaluator's sums, hidden and not yet rounded, and what was drawn for it."""
 
-    Attributes:
-        second: second halves, (primes, groups, N).
-        first: numbers modulo q, one for each of the owner's columns.
-    """
-
-    second: Residues = field(repr=False)
-    first: list[int] = field(repr=False)
+    second: Residues = field(repr=False)  # second halves, (primes, groups, N)
+    first: list[int] = field(repr=False)  # numbers modulo q, one for each of the owner's columns
 
     @property
     def hiding(self) -> Hiding:
@@ -152,17 +144,12 @@ def make_reply(found: InnerProducts, public_key: bytes, noise: NDArray[np.int64]
 def hide_sums(
     found: InnerProducts, public_key: bytes, noise: NDArray[np.int64], entropy: Entropy
 ) -> Iterator[HiddenSums]:
-    """What a reply is made of, column by column of the evaluator: rounded in `make_reply`, whole where it is proved.
+    """The contents of a reply, column by column of the evaluator: `make_reply` rounds them, a proved reply is whole.
 
-    Args:
-        found: with all blocks added.
-        public_key: the owner's, as received.
-        noise: the evaluator's discrete Gaussian noise, (owner's columns, evaluator's columns), drawn after its debit.
-        entropy: private; only tests give others than the operating system's.
-
-    Raises:
-        CiphertextError: the public key is not residues of its size.
-        DomainError: blocks are missing, a reply was made before, or the noise has another shape.
+    `found` has all blocks added, `public_key` is the owner's as received, `noise` is the evaluator's discrete Gaussian
+    noise, (owner's columns, evaluator's columns), drawn after its debit, and `entropy` is private: only tests give
+    others than the operating system's. Raises CiphertextError: the public key is not residues of its size; DomainError:
+    blocks are missing, a reply was made before, or the noise has another shape.
     """
     layout, ring = found.layout, found.layout.parameters
     if noise.shape != (layout.columns, found.columns):
@@ -205,14 +192,14 @@ def _hidden(
 
 
 def whole_reply(layout: Layout, hidden: HiddenSums) -> bytes:
-    """One column before primes are dropped, of `Layout.whole_reply_shape`: what proofs speak of."""
+    """One column before primes are dropped, of `Layout.whole_reply_shape`, as proofs need it."""
     primes = layout.parameters.primes
     numbers = np.array([[number % prime for number in hidden.first] for prime in primes], np.uint32)
     return format_residues(np.hstack([_flat(hidden.second), numbers]))
 
 
 def round_reply(layout: Layout, whole: bytes) -> bytes:
-    """The reply that a whole one is before it is rounded: anybody drops the primes. CiphertextError: another size."""
+    """The reply of a whole one after rounding: anybody can drop the primes. Raises CiphertextError: another size."""
     primes = layout.parameters.primes
     words = parse_residues(whole, layout.whole_reply_shape, primes)
     second = words[:, : -layout.columns].reshape(len(primes), layout.groups, -1)
@@ -225,13 +212,12 @@ def _rounded(layout: Layout, second: Residues, first: list[int]) -> bytes:
 
 
 def open_reply(key: SecretKey, layout: Layout, received: bytes, *, largest: int) -> NDArray[np.int64]:
-    """What the reply for one of the evaluator's columns holds: (owner's columns,), inner products plus noise.
+    """The reply for one of the evaluator's columns, opened: (owner's columns,), inner products plus noise.
 
-    `key` and `layout` are the owner's, `received` is one of what the evaluator's `make_reply` gave. `largest` is what
-    no inner product within bounds exceeds with its noise, below 2^63. A crafted reply opens parts of the key, and this
-    limits how much of it (the proof's 5.2): it is refused before anything is published.
-
-    Raises CiphertextError: not residues of this size, or a number beyond the largest. The release ends.
+    `key` and `layout` are the owner's, `received` is one result of the evaluator's `make_reply`. No inner product
+    within bounds exceeds `largest`, below 2^63, with its noise. A crafted reply opens parts of the key, and this limits
+    how much of it (the proof's 5.2): it is refused before anything is published. Raises CiphertextError: not residues
+    of this size, or a number beyond the largest. The release ends.
     """
     ring, primes = layout.parameters, layout.parameters.primes[: layout.parameters.kept]
     words = parse_residues(received, layout.reply_shape, primes)

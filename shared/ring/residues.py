@@ -22,7 +22,7 @@ Residues: TypeAlias = NDArray[np.uint32]
 
 @cache
 def kernels() -> library.Loops:
-    """The loops of `kernels.c`, loaded when something is first computed; KernelsError where there are none."""
+    """The loops of `kernels.c`, loaded on the first computation. Raises KernelsError: there are none."""
     return loops("ring")
 
 
@@ -61,8 +61,8 @@ def root_powers(base: int, degree: int, prime: int) -> tuple[Residues, Residues]
 def forward(rows: Residues, prime: int, *, copies: int = 1, roots_of: int = 0) -> None:
     """Each row's values at the odd powers of psi, in its place: (m, N), see `kernels.forward`.
 
-    A row holds `copies` of its coefficients, a power of two. `roots_of` is the degree of a longer ring, at whose first
-    N slots the values are asked for.
+    A row holds `copies` of its coefficients, a power of two. `roots_of` is the degree of a longer ring: the values are
+    those at its first N slots.
     """
     kernels().forward(rows, *_roots(rows, prime, roots_of).forward, _scratch(rows), prime, copies)
 

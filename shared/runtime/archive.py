@@ -1,4 +1,4 @@
-"""A home in one file, and back: a tar file for its owner alone, written durably, unpacked whole or not at all."""
+"""A home as one tar file: only its owner can read it, it is written durably, and unpacked whole or not at all."""
 
 import shutil
 import sqlite3
@@ -18,7 +18,7 @@ _PIECE = 1 << 20
 
 @contextmanager
 def writing_archive(out: Path) -> Iterator[tuple[Path, Callable[[str, bytes | Path], None]]]:
-    """A directory to put copies in meanwhile, and what adds a file by its name; `out` is there when all went well."""
+    """A directory for copies, and a function that adds a file under a name; `out` appears only if all goes well."""
     if out.exists():
         raise SettingsError(f"{out} exists already", remedy="Give every backup a name of its own.")
     try:
@@ -33,7 +33,7 @@ def writing_archive(out: Path) -> Iterator[tuple[Path, Callable[[str, bytes | Pa
 
 @contextmanager
 def reading_archive(file: Path, home: Path) -> Iterator[Path]:
-    """What is in it, in a directory beside `home` that becomes `home` when all went well."""
+    """The unpacked archive, in a directory beside `home` that becomes `home` only if all goes well."""
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SettingsError(
             f"there is something at {home} already", remedy="Move it aside; what is newer may still be needed."
@@ -57,13 +57,13 @@ def reading_archive(file: Path, home: Path) -> Iterator[Path]:
 
 
 def copy_sqlite(database: Path, copy: Path) -> Path:
-    """The database as it is at one moment, in one file, no matter who writes meanwhile."""
+    """The database as it is at one moment, in one file, whatever other processes write meanwhile."""
     try:
         with (
             closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as source,
             closing(sqlite3.connect(copy)) as target,
         ):
-            source.backup(target)  # one read transaction: what is written meanwhile waits or is not in it
+            source.backup(target)  # one read transaction: later writes wait or are not in it
             target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
             (found,) = target.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:

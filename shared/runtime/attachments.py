@@ -1,4 +1,4 @@
-"""Files that belong to a study, as commands take them: name and SHA-256 are proposed, the file is not."""
+"""Files that belong to a study, as commands take them: a study names each with its SHA-256, and holds none."""
 
 from hashlib import file_digest
 from pathlib import Path
@@ -21,7 +21,7 @@ attach_option = click.option(
 
 
 def with_attachments(study: Study, files: tuple[Path, ...]) -> Study:
-    """The study with these files' digests among its attachments. Raises SettingsError: one cannot be read."""
+    """The study with the digests of these files among its attachments. Raises SettingsError: one cannot be read."""
     attached = tuple(Attachment(name=file.name, sha256=_digest(file)) for file in files)
     return study.model_copy(update={"attachments": (*(study.attachments or ()), *attached) or None})
 

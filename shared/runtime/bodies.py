@@ -1,4 +1,4 @@
-"""The bodies of requests, read once: not beyond a limit, whatever headers say, nor from a sender who takes for ever."""
+"""The bodies of requests, read once: within a limit, whatever headers say, and within a time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,10 +19,10 @@ _SLOWEST = 64 << 10  # bytes per second a sender has to keep up, beyond the pati
 
 
 class Body:
-    """A request's body, read once, piece by piece, from a sender who does not take for ever.
+    """A request's body, read once, piece by piece, within a time.
 
     Attributes:
-        digest: what its Content-Digest must be; None where it is not held against one.
+        digest: the Content-Digest that the body must have; None where it has none to match.
         complete: whether all of it has been written to a file.
     """
 
@@ -38,12 +38,11 @@ class Body:
         self.complete = False
 
     async def pieces(self, limit: int) -> AsyncIterator[bytes]:
-        """What arrives.
+        """The pieces as they arrive.
 
-        Raises:
-            TooLargeError: as soon as it is known to be more than `limit` bytes.
-            TruncatedError: the client went away before the end, or is too slow.
-            RequestSignatureError: at the end, where this is not the body that was signed.
+        Raises TooLargeError: as soon as it is known that there are more than `limit` bytes; TruncatedError: the client
+        went away before the end, or is too slow; RequestSignatureError: at the end, if this is not the body that was
+        signed.
         """
         received, hashed = 0, sha256()
         self._until += limit / _SLOWEST
@@ -73,9 +72,9 @@ class Body:
         return bytes(received)
 
     async def copy(self, file: BinaryIO, *, limit: int, disks: Disks) -> None:
-        """Write what arrives to a file. Raises like `pieces`, and OSError.
+        """Write the pieces to a file as they arrive. Raises as `pieces`, and OSError.
 
-        Raises NoRoomError: for the rest, and for a copy of the whole, there is no room any more.
+        Raises NoRoomError: the disk has no room for the rest and for a second copy of the whole.
         """
         written = 0
 
@@ -89,13 +88,13 @@ class Body:
         self.complete = True
 
     def give_up(self) -> None:
-        """Wait for no more of it: its sender gets TruncatedError."""
+        """Stop waiting for the rest: the sender gets TruncatedError."""
         self._given_up = True
         if self._waiting is not None:
             self._waiting.reschedule(0.0)
 
     async def drain(self) -> None:
-        """Read and drop what is left of a refused body, within reason.
+        """Read and drop the rest of a refused body, up to a limit.
 
         A client that is still sending when the connection closes may never see why it was refused.
         """
@@ -125,5 +124,5 @@ class Body:
 
 
 async def read_body(request: Request, most_bytes: int, *, patience_seconds: float = _PATIENCE_SECONDS) -> bytes:
-    """All of a body. Raises TooLargeError, TruncatedError."""
+    """The whole body. Raises TooLargeError, TruncatedError."""
     return await Body(request, patience_seconds=patience_seconds).read(most_bytes)

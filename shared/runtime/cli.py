@@ -1,4 +1,4 @@
-"""What all commands share: lazy groups, output as text or JSON, faults as one message with a remedy."""
+"""What all commands share: lazy groups, output as text or JSON, faults as one message with a remedy, and threads."""
 
 import io
 import json
@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from commingle.shared.errors import CommingleError
-from commingle.shared.runtime.errors import RuntimeFaultError
+from commingle.shared.runtime.errors import RuntimeFaultError, SettingsError
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # rich takes as long to load as the rest of a command's help
@@ -30,19 +30,16 @@ EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Options = Callable[[Function], Function]
-"""Adds options to a command."""
+Options = Callable[[Function], Function]  # adds options to a command
 
 A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-NEW_FILE = click.Path(path_type=Path, dir_okay=False)
-"""A file that need not be there yet."""
-A_FOLDER = click.Path(path_type=Path, file_okay=False)
-"""A directory that need not be there yet."""
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)  # A file that need not be there yet
+A_FOLDER = click.Path(path_type=Path, file_okay=False)  # A directory that need not be there yet
 A_PATH = click.Path(path_type=Path)
 
 
 class OpenChoice(click.Choice[str]):
-    """One of some names, or another that is `also` one."""
+    """One of some names, or any other text that `also` accepts."""
 
     def __init__(self, names: Sequence[str], also: Callable[[str], bool]) -> None:
         super().__init__(names)
@@ -61,12 +58,13 @@ def _note_json(context: click.Context, _: click.Parameter, given: bool) -> None:
 
 
 class AnswerOption(click.Option):
-    """`--json`, and what a program is told of the command that has it.
+    """`--json`, and a description of the command that has it, for programs.
 
     Attributes:
-        models: what it prints is one of these, or an object with `fields`; a mapping is an object with such fields, a
-            partial function makes a model.
-        reads: it changes no file and asks nobody for a change, unless it is given one of the options `unless`.
+        models: the command prints one of these, or an object with `fields`; a mapping stands for an object with such
+            fields, and a partial function makes a model.
+        reads: whether the command changes no file and asks nobody for a change, unless it is given one of the options
+            `unless`.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class AnswerOption(click.Option):
         self.reads, self.unless = reads, frozenset(unless)
 
     def adapter(self, command: str) -> "TypeAdapter[Any]":
-        """Reads what the command prints, and has its JSON schema; in it, objects without a model have its name."""
+        """Reads what the command prints, and gives its JSON schema; objects without a model get its name."""
         from pydantic import ConfigDict, TypeAdapter, with_config  # noqa: PLC0415 - only who asks for a schema waits
         from typing_extensions import TypedDict  # noqa: PLC0415 - as above
 
@@ -103,7 +101,7 @@ class AnswerOption(click.Option):
 
 
 def reads(*models: object, unless: Collection[str] = (), **fields: object) -> Options[Any]:
-    """`--json` of a command that reads alone; see AnswerOption. No command is given it: `emit` asks for it."""
+    """`--json` of a command that only reads; see AnswerOption. The command itself gets no parameter: `emit` asks."""
     return _with(AnswerOption(models, fields, reads=True, unless=unless))
 
 
@@ -128,7 +126,7 @@ def wants_json() -> bool:
 
 
 def refuse_beside(option: str, *names: str) -> None:
-    """Raise UsageError where one of these parameters was given beside an option that sets them."""
+    """Raise UsageError if one of these parameters was given beside an option that sets them."""
     context = click.get_current_context()
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
@@ -137,12 +135,12 @@ def refuse_beside(option: str, *names: str) -> None:
 
 
 def names_in(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """Names given one by one or with commas between them; a name that is known may itself contain a comma."""
+    """Names given one by one or separated by commas; a name that is known may itself contain a comma."""
     return tuple(name for text in given for name in ([text] if text in known else map(str.strip, text.split(","))))
 
 
 def whole_id(beginning: str, ids: Iterable[str]) -> str | None:
-    """The one id that begins so; None where none does. Raises UsageError where several do."""
+    """The one id that begins with this text; None if none does. Raises UsageError if several do."""
     found = [each for each in ids if each.startswith(beginning)]
     if len(found) > 1:
         said = f"{beginning} is the beginning of several ids; give more letters:"
@@ -161,7 +159,7 @@ def together(*options: Options[Any]) -> Options[Any]:
 
 
 def gathered(into: str, made: Callable[..., object], *options: Callable[[Any], Any]) -> Options[Any]:
-    """Options of which a command is given one value, in the parameter `into`: what `made` makes of them by name."""
+    """Options that a command receives as one value: `made` computes it from them by name, for the parameter `into`."""
     names = tuple(signature(made).parameters)
 
     def add(command: Any) -> Any:  # noqa: ANN401 - any command
@@ -176,10 +174,10 @@ def gathered(into: str, made: Callable[..., object], *options: Callable[[Any], A
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for.
+    """A group that imports a command only when somebody asks for it.
 
-    `commands_at` gives each command's module and what the list of commands says of it. In the module the command has
-    its own name, with underscores for hyphens.
+    `commands_at` gives each command's module and its line in the list of commands. In its module a command has its own
+    name, with underscores for hyphens.
     """
 
     def __init__(
@@ -204,7 +202,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, which proposes none of the commands that are not imported."""
+        """As click does it, but with proposals for commands that are not imported yet."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             close = get_close_matches(args[0], known, n=1)
@@ -221,7 +219,7 @@ class LazyGroup(click.Group):
 
 
 def schema(command: click.Command, context: click.Context, *, everything: bool) -> dict[str, Any]:
-    """What commands there are, for programs: what each takes and prints; those alone that read, if not everything.
+    """A description of all commands for programs: their arguments and output; only those that read if not `everything`.
 
     A command that prints no JSON, such as `serve` of a learner, counts as one that changes something.
     """
@@ -240,7 +238,6 @@ _SHOWN: Literal["serialization"] = "serialization"
 
 
 def _told(command: click.Command, context: click.Context, *, everything: bool) -> dict[str, Any] | None:
-    """None of what is not listed."""
     group = command if isinstance(command, click.Group) else None
     names = () if group is None else group.list_commands(context)
     found = [one for name in names if group is not None and (one := group.get_command(context, name)) is not None]
@@ -288,7 +285,7 @@ def _parameter(parameter: click.Parameter) -> dict[str, Any]:
 
 
 def emit(value: object, text: "str | Callable[[Console], object]") -> None:
-    """Print a result: as one JSON document of ASCII characters, models in it as they travel, or as text for people."""
+    """Print a result: as one JSON document in ASCII, its models in their wire form, or as text for people."""
     if wants_json():
         click.echo(json.dumps(value, indent=2, default=_plain))
         return
@@ -304,13 +301,13 @@ def _plain(value: object) -> object:
 
 
 def say(text: str) -> None:
-    """Print words for people on standard error, beside the result."""
+    """Print a message for people on standard error, beside the result."""
     click.echo(printable(text, keep_lines=True), err=True)
 
 
 def _fail(error: CommingleError, arguments: Sequence[str]) -> None:
     if "--json" in arguments:
-        with suppress(OSError):  # what is full may be where the output goes
+        with suppress(OSError):  # the full disk may be the one with the output
             click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "remedy": error.remedy}}))
     say(f"Error: {error.diagnostics()}")
     sys.exit(EXIT_FAULT)
@@ -338,3 +335,20 @@ def run(command: click.Command, arguments: Sequence[str]) -> None:
         asked = isinstance(error.__context__, EOFError)
         say("Nobody is there to answer: use a terminal, or options (--help lists them)." if asked else "Interrupted.")
         sys.exit(EXIT_INTERRUPTED)
+
+
+THREADS = "COMMINGLE_THREADS"
+_READ_WHILE_LOADING = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def threads(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that libraries of linear algebra read while they load. One that is set already stays as it is.
+
+    Each process that computes has one thread for linear algebra, or as many as `THREADS` says. By default OpenBLAS and
+    its like start one for each processor in each process, and these wait for each other by spinning: with more
+    processors, or more processes than processors, a release costs many times its work.
+    """
+    count = environment.get(THREADS, "1")
+    if not (count.isascii() and count.isdecimal() and int(count) > 0):
+        raise SettingsError(f"{THREADS} is {count!r}", remedy="Give a whole number of threads from 1, or unset it.")
+    return {name: environment.get(name, count) for name in _READ_WHILE_LOADING}

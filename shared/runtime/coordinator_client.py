@@ -1,4 +1,4 @@
-"""The coordinator as agents, analysts and its operator see it: typed calls, nothing believed that is not signed."""
+"""The coordinator as agents, analysts and its operator see it: typed calls. Callers believe only what is signed."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import BinaryIO, Literal, TypeAlias, TypeVar
 import httpx
 
 from commingle.shared.documents.dsse import Envelope, VerifyingKey
-from commingle.shared.documents.errors import ProtocolError
 from commingle.shared.documents.statements import ApprovalRequest, RotationRequest, SignedDocument, open_head
+from commingle.shared.errors import ProtocolError
 from commingle.shared.release.checks import Member
 from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.runtime.remote import (
@@ -56,14 +56,10 @@ _List = TypeVar("_List", ReleasePage, PartyPage)
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorClient:
-    """Calls to one coordinator. Every method raises RemoteError where the call fails.
-
-    Attributes:
-        patience_seconds: how long a message may be drawn out beyond a second for every 64 KiB.
-    """
+    """Calls to one coordinator. Every method raises RemoteError if the call fails."""
 
     http: httpx.Client
-    patience_seconds: float = PATIENCE_SECONDS
+    patience_seconds: float = PATIENCE_SECONDS  # how much longer than a second for every 64 KiB a message may take
 
     @property
     def url(self) -> str:
@@ -77,14 +73,14 @@ class CoordinatorClient:
         self._send("POST", "/v1/parties", document.model_dump_json().encode())
 
     def rotate(self, party: str, request: RotationRequest) -> None:
-        """Replace this party's key; sending it again is harmless."""
+        """Replace this party's key. You can repeat the call."""
         self._send("POST", f"/v1/parties/{party}/keys", request.model_dump_json().encode())
 
     def depart(self, party: str, departure: Envelope) -> None:
         self._send("PUT", f"/v1/parties/{party}/departure", departure.to_json())
 
     def member_keys(self) -> list[VerifyingKey]:
-        """The directory's keys: only as good as the pins they are compared with."""
+        """The directory's keys. Compare them with pins before you trust them."""
         return [VerifyingKey.from_hex(member.signing_key) for member in self.members()]
 
     def members(self) -> list[PartyRecord]:
@@ -96,11 +92,11 @@ class CoordinatorClient:
         return [member for page in pages(self.url, ask, most=_MOST_MEMBER_PAGES) for member in page.items]
 
     def proposable(self) -> dict[str, Member]:
-        """Who can be asked for a release, by name, with the keys that its spec names."""
+        """The members whom a study can ask, by name, with the keys that its spec names."""
         return {one.name: Member(one.signing_key, one.sealing_key) for one in self.members()}
 
     def member_log(self) -> bytes:
-        """Every key of every member, as the coordinator has signed it: nothing is verified yet."""
+        """Every key of every member, as the coordinator signed it. Nothing is verified yet."""
         return call(self.http, "GET", "/v1/member-log").content
 
     def rotations(self, party: str) -> tuple[RotationRequest, ...]:
@@ -109,11 +105,11 @@ class CoordinatorClient:
         return tuple(item.rotation for item in keys.items if item.rotation is not None)
 
     def ledger_heads(self) -> tuple[SignedDocument, ...]:
-        """How far each member's ledger has come, in their own words: nothing is verified yet."""
+        """How far each member's ledger has come, as the members signed it. Nothing is verified yet."""
         return self._heads("/v1/ledger-heads", {})
 
     def head_history(self, party: str) -> Iterator[SignedDocument]:
-        """What a member has stated of its ledger, the newest first: nothing is verified yet."""
+        """A member's statements about its ledger, the newest first. Nothing is verified yet."""
         params: dict[str, str | int] = {"limit": _PAGE}
         for _ in range(MOST_PAGES):
             items = self._heads(f"/v1/parties/{party}/ledger-heads", params)
@@ -135,15 +131,14 @@ class CoordinatorClient:
         return model_of(LedgerHeads, answer).items
 
     def put_ledger_head(self, party: str, head: SignedDocument, *, after: str) -> None:
-        """Have a member's head witnessed that follows the head `after`; sending it again is harmless."""
+        """Have a member's head witnessed that follows the head `after`. You can repeat the call."""
         self._send("PUT", f"/v1/parties/{party}/ledger-heads", head.model_dump_json().encode(), params={"after": after})
 
     def publish_identity(self, party: str, identity: Envelope) -> None:
-        """Show this party's keys under its own signature; sending it again is harmless."""
+        """Show this party's keys under its own signature. You can repeat the call."""
         self._send("PUT", f"/v1/parties/{party}/identity", identity.to_json())
 
     def send_linkage_key(self, recipient: str, sender: str, message: Envelope) -> None:
-        """Leave a sealed linkage key for a member."""
         self._send("PUT", f"/v1/parties/{recipient}/linkage-keys/{sender}", message.to_json())
 
     def linkage_keys(self, party: str) -> dict[str, Envelope]:
@@ -151,7 +146,7 @@ class CoordinatorClient:
         return {item.sender: item.envelope for item in answer.items}
 
     def releases(self, party: str, *, over_too: bool) -> Iterator[ReleaseSummary]:
-        """Releases that name this party: those that are not over, or all of them."""
+        """Releases that name this party: those that are not over, or all."""
         found = self.listed(party=party, over=None if over_too else "false")
         return (item for item in found if any(p.name == party for p in item.parties))
 
@@ -173,7 +168,7 @@ class CoordinatorClient:
     ) -> Generator[ReleaseSteps, None, None]:
         """Releases that name this party and took a step after event `after`, as soon as there are any, without end.
 
-        After `seconds` without any there is an empty one. Where they are not `streamed`, each is a request of its own.
+        After `seconds` without a step an empty list comes. Without `streamed`, each list is a request of its own.
         """
         path, timeout = f"/v1/parties/{party}/releases", seconds + _LONG_POLL_MARGIN_SECONDS
         while True:
@@ -188,24 +183,24 @@ class CoordinatorClient:
         return model_of(ReleaseDetails, call(self.http, "GET", f"/v1/releases/{release}"))
 
     def propose(self, spec: Envelope) -> ReleaseDetails:
-        """Propose a release; sending the same document again is harmless."""
+        """Propose a release. You can repeat the call with the same document."""
         return model_of(ReleaseDetails, self._send("POST", "/v1/releases", spec.to_json()))
 
     def published(self, release: str, file: str, *, largest_bytes: int) -> Iterator[bytes]:
-        """A file of a published release, in pieces: `manifest`, `matrix` or `moments`, not verified."""
+        """A file of a published release, in pieces: `manifest`, `matrix` or `moments`. It is not verified."""
         path = f"/v1/releases/{release}/{file}"
         return download(self.http, path, largest_bytes=largest_bytes, patience_seconds=self.patience_seconds)
 
     def approve(self, release: str, party: str, request: ApprovalRequest) -> None:
-        """Send an approval; sending it again is harmless."""
+        """Send an approval. You can repeat the call."""
         self._send("PUT", f"/v1/releases/{release}/approvals/{party}", request.model_dump_json().encode())
 
     def reject(self, release: str, party: str, rejection: Envelope) -> None:
-        """Send a rejection or withdrawal; sending it again is harmless."""
+        """Send a rejection or withdrawal. You can repeat the call."""
         self._send("PUT", f"/v1/releases/{release}/rejections/{party}", rejection.to_json())
 
     def upload(self, release: str, party: str, statement: Envelope, body: bytes) -> None:
-        """Send a block; sending the same bytes again is harmless."""
+        """Send a block. You can repeat the call with the same bytes."""
         headers = {"Content-Type": ARROW_STREAM, "Commingle-Block": statement.to_json().decode()}
         path = f"/v1/releases/{release}/blocks/{party}"
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
@@ -213,7 +208,7 @@ class CoordinatorClient:
     def send_message(
         self, release: str, party: str, statement: Envelope, body: BinaryIO, *, kind: MessageKind, digest: str
     ) -> None:
-        """Send what an exchange asks for: a file with that SHA-256, hex. Sending it again is harmless."""
+        """Send a file that an exchange asks for; `digest` is its SHA-256, hex. You can repeat the call."""
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Digest": body_digest(bytes.fromhex(digest)),
@@ -223,10 +218,10 @@ class CoordinatorClient:
         call(self.http, "PUT", path, content=body, headers=headers, timeout_seconds=_UPLOAD_TIMEOUT_SECONDS)
 
     def message(self, release: str, party: str, *, kind: MessageKind, size: int) -> Iterator[bytes]:
-        """What a party sent in an exchange, in pieces.
+        """A party's message in an exchange, in pieces.
 
-        It has `size` bytes; some more are read, as what its sender signed may be too long, and who is to blame then
-        follows from a digest of all of it. Raises NonsenseError for more.
+        It has `size` bytes. Some more are read: a sender may have signed too many, and then a digest of all bytes shows
+        who is to blame. Raises NonsenseError for still more.
         """
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}/{party}"
         return download(self.http, path, largest_bytes=size + _EXCESS_BYTES, patience_seconds=self.patience_seconds)
@@ -234,7 +229,7 @@ class CoordinatorClient:
     def messages(
         self, release: str, parties: Sequence[str], *, kind: MessageKind, size: int
     ) -> Generator[bytes, None, None]:
-        """What several parties sent, one after the other, in pieces; `size` bytes in all, and some more are read."""
+        """Messages of several parties, one after the other, in pieces, of `size` bytes in all; some more are read."""
         path = f"/v1/releases/{release}/{_MESSAGES[kind]}"
         return download(
             self.http,
@@ -245,7 +240,7 @@ class CoordinatorClient:
         )
 
     def events(self, *, after: int, wait_seconds: int) -> EventPage:
-        """Events of all releases after that one, as soon as there are any; none once the time is over."""
+        """Events of all releases after `after`, as soon as there are any; none once the time is over."""
         params, timeout = {"after": after, "wait_seconds": wait_seconds}, wait_seconds + _LONG_POLL_MARGIN_SECONDS
         return model_of(EventPage, call(self.http, "GET", "/v1/events", params=params, timeout_seconds=timeout))
 

@@ -1,4 +1,4 @@
-"""How a CSV is written where it is not the usual way: what is registered and what commands take."""
+"""How a CSV is written if not in the usual way: what is registered, and the options of commands."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
@@ -18,15 +18,14 @@ _NAMES = {
     "decimal": "in numbers",
     "lines_per_record": "lines per record",
 }
-MOST_LINES = 1000
-"""Lines of a record."""
+MOST_LINES = 1000  # lines of a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvFormat:
     """How the text is written.
 
-    Where a record may span more lines than one, up to `MOST_LINES`, cells in quotes may hold line ends, and who says so
+    If a record may span several lines, up to `MOST_LINES`, cells in quotes may hold line ends. The person who says so
     promises that all cells are quoted as they should be.
     """
 
@@ -37,7 +36,7 @@ class CsvFormat:
 
     @property
     def options(self) -> str:
-        """What a command is told where it is not the usual way."""
+        """The options of a command that say so; empty if it is the usual way."""
         return " ".join(f"--{name.replace('_', '-')} {_typed(value)}" for name, value in _unusual(self).items())
 
     def __str__(self) -> str:

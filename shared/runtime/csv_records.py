@@ -32,41 +32,29 @@ _UNREADABLE = b'""x'  # a line that has no cells, whatever the separator
 _MISSING = frozenset(word.encode() for word in MISSING)
 _AROUND = b" \t"
 _MISSING_WITHIN_BLANKS = rf"\A[ \t]*({'|'.join(MISSING)})[ \t]*\z"
-_Block = bytes | list[bytes]
-"""Records: as lines, each with its line end, or one by one, without."""
+_Block = bytes | list[bytes]  # records: as lines, each with its line end, or one by one, without
 
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """Some records of a file. The counts are functions of the cells: for whom the rows belong to, and nobody else.
+    """Some records of a file. The counts are functions of the cells: only the owner of the rows may see them."""
 
-    Attributes:
-        cells: a row for each record that could be read, null where a cell is missing.
-        unreadable: records that were passed over: quotes that do not match, or too many bytes or lines.
-        uneven: records, among those in `cells`, of fewer or more cells than the header.
-        first: number of the first record of either kind, counted from 1 after the header; 0 where there is none.
-    """
-
-    cells: pa.RecordBatch
+    cells: pa.RecordBatch  # a row for each record that could be read, null where a cell is missing
+    # how many records were passed over: their quotes do not match, or they have too many bytes or lines
     unreadable: int = 0
-    uneven: int = 0
-    first: int = 0
+    uneven: int = 0  # how many records in `cells` have fewer or more cells than the header
+    first: int = 0  # number of the first record of either kind, counted from 1 after the header; 0 if there is none
 
 
 def csv_header(stream: BinaryIO, form: CsvFormat) -> list[str]:
-    """The names of the columns, in order, however often each is there.
-
-    Raises:
-        OSError, csv.Error, UnicodeDecodeError: there is no header that can be read.
-    """
+    """The names of the columns, in order, with repetitions. Raises OSError, csv.Error, UnicodeDecodeError: none."""
     return _header(_blocks(stream, form), form)[0]
 
 
 def csv_batches(stream: BinaryIO, wanted: Sequence[str], form: CsvFormat) -> Iterator[FileBatch]:
     """Some columns, which must be there once, as bytes; about a MiB of the file at a time.
 
-    Raises:
-        OSError, csv.Error, UnicodeDecodeError: as `csv_header`, or the stream breaks off.
+    Raises OSError, csv.Error or UnicodeDecodeError, as `csv_header`; also if the stream breaks off.
     """
     names, blocks = _header(_blocks(stream, form), form)
     if any(names.count(name) != 1 for name in wanted):
@@ -86,7 +74,7 @@ def _blocks(stream: BinaryIO, form: CsvFormat) -> Iterator[_Block]:
         texts = _utf16(chain([first.removeprefix(BOM_UTF16_BE if big else BOM_UTF16_LE)], pieces), form, big=big)
     elif form.encoding == USUAL.encoding:
         texts = chain([first.removeprefix(BOM_UTF8)], pieces)
-    else:  # what the encoding does not have stays as it is: a byte that is no UTF-8 between whole letters
+    else:  # bytes outside the encoding stay as they are: no UTF-8, between whole letters
         texts = (
             piece.decode(form.encoding, "surrogateescape").encode(errors="surrogateescape")
             for piece in chain([first], pieces)
@@ -98,8 +86,8 @@ def _blocks(stream: BinaryIO, form: CsvFormat) -> Iterator[_Block]:
 def _utf16(pieces: Iterable[bytes], form: CsvFormat, *, big: bool) -> Iterator[bytes]:
     """UTF-16 as UTF-8, each line by itself: its line end counts at whatever byte, and an odd line is unreadable.
 
-    A half character is kept, as bytes that are no UTF-8. Where cells may hold line ends, writers are relied on: the
-    text is then one, and characters are where they are.
+    A half character is kept, as bytes that are no UTF-8. Where cells may hold line ends we rely on the writer: the text
+    is then read as a whole.
     """
     codec, end = ("utf-16-be", b"\0\n") if big else ("utf-16-le", b"\n\0")
     one_line, odd = form.lines_per_record == 1, form.separator.encode() + b'"x'  # behind anything, no cells come of it
@@ -128,7 +116,7 @@ def _utf16(pieces: Iterable[bytes], form: CsvFormat, *, big: bool) -> Iterator[b
 
 
 def _lines(texts: Iterable[bytes]) -> Iterator[_Block]:
-    """Whole lines. One that is too long is not kept; another stands for it, that is unreadable too."""
+    """Whole lines. A line that is too long is not kept: an unreadable one stands in its place."""
     held, too_long = b"", False
     for text in texts:
         rest = text
@@ -150,7 +138,7 @@ def _lines(texts: Iterable[bytes]) -> Iterator[_Block]:
 
 
 def _records(texts: Iterable[bytes], form: CsvFormat) -> Iterator[_Block]:
-    """Records whose cells may hold line ends. Of one that is too long, no more is kept than where it stands."""
+    """Records whose cells may hold line ends. A record that is too long is shortened to what its end depends on."""
     is_record, is_open = grammar(form.separator)
     held, enough = b"", 0
     for text in chain(texts, [b""]):
@@ -165,7 +153,7 @@ def _records(texts: Iterable[bytes], form: CsvFormat) -> Iterator[_Block]:
         else:
             yield block
             held = held[len(block) :]
-        enough = min(2 * len(held), LONGEST_LINE + 2)  # what is open is not looked at for each piece again
+        enough = min(2 * len(held), LONGEST_LINE + 2)  # an open record is not searched again for each piece
         if len(held) > LONGEST_LINE + 1:
             held, enough = shortened(held, form, is_open), 0
 
@@ -173,11 +161,11 @@ def _records(texts: Iterable[bytes], form: CsvFormat) -> Iterator[_Block]:
 def _closed(
     block: bytes, form: CsvFormat, is_record: "re.Pattern[bytes]", is_open: "re.Pattern[bytes] | None"
 ) -> tuple[list[bytes], int]:
-    """The records that whole lines begin with, and where they end; one may wait for more lines where there are any.
+    """The records that whole lines begin with, and where they end; one may wait for more lines if `is_open` is given.
 
-    A record is read to where its quotes close, be it after more lines than declared: it is one unreadable record then,
-    so that no cell can pass for records. Where quotes never close, or something follows on a quote that closes, no
-    proper writer was there: the line is an unreadable record, and the next one begins another.
+    A record is read to where its quotes close, even after more lines than declared: then it is one unreadable record,
+    so that no cell can pass for records. Where quotes never close, or something follows a closing quote, no proper
+    writer was at work: that line is an unreadable record, and the next line begins another.
     """
     records, at = list[bytes](), 0
     while at < len(block):
@@ -200,7 +188,7 @@ def _closed(
 
 
 def grammar(separator: str) -> tuple["re.Pattern[bytes]", "re.Pattern[bytes]"]:
-    """A record with its line end, and the beginning of one that is inside quotes at the end of what there is."""
+    """A record with its line end, and the beginning of a record that is inside quotes at the end of the text."""
     mark = re.escape(separator.encode())
     quoted = rb'"[^"]*+(?:""[^"]*+)*+'
     cell = rb'(?:%s"|[^"\n%s][^\n%s]*+)?+' % (quoted, mark, mark)
@@ -208,10 +196,10 @@ def grammar(separator: str) -> tuple["re.Pattern[bytes]", "re.Pattern[bytes]"]:
 
 
 def shortened(record: bytes, form: CsvFormat, is_open: "re.Pattern[bytes]") -> bytes:
-    """In place of what there is of a record that is too long, what there is of one with too many lines.
+    """A record with too many lines, in place of the beginning of one that is too long.
 
-    Both end at the same place: in quotes, in a cell without them, or before a cell. What follows is read alike, so
-    quotes at the end are kept, which may be halves of pairs.
+    Both end at the same place: in quotes, in a cell without them, or before a cell. So what follows is read alike.
+    Quotes at the end are kept, as they may be halves of pairs.
     """
     before = record.rstrip(b'"')
     quotes = len(record) - len(before)
@@ -244,9 +232,10 @@ def _header(blocks: Iterator[_Block], form: CsvFormat) -> tuple[list[str], Itera
 
 
 def cells_of_line(line: bytes, separator: bytes, most: int | None = None) -> list[bytes] | None:
-    """The cells of one record, the first `most` and perhaps one more; None where its quotes do not match.
+    """The cells of one record, the first `most` and perhaps one more; None if its quotes do not match.
 
-    A cell that begins with a quote ends with one, and those in it are doubled; in other cells quotes are what they are.
+    A cell that begins with a quote ends with one, and those in it are doubled; in other cells quotes are plain
+    characters.
     """
     if b'"' not in line:
         return line.split(separator, -1 if most is None else most)
@@ -271,14 +260,13 @@ def cells_of_line(line: bytes, separator: bytes, most: int | None = None) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Parser:
-    """Records to cells: plain ones by Arrow, all at once, and others one by one, to the same cells."""
+    """From records to cells: Arrow reads plain ones all at once, and others are read one by one, to the same cells."""
 
     separator: bytes
     width: int
     places: dict[str, int]
 
     def __call__(self, block: _Block, before: int) -> tuple[FileBatch, int]:
-        """The cells, and how many records there were; so many came before."""
         if isinstance(block, bytes):
             text = block.replace(b"\r\n", b"\n") if b"\r" in block else block
             if (read := self._even(text)) is not None:
@@ -293,7 +281,7 @@ class _Parser:
         return self._mixed(records, plain, before)
 
     def _even(self, text: bytes) -> pa.RecordBatch | None:
-        """Lines, where all are plain or empty: nearly always, and much quicker to see of all than of each."""
+        """Lines, if all are plain or empty: they nearly always are, and it is much quicker to check all at once."""
         data = np.frombuffer(text, np.uint8)
         ends = data == _LINE_END
         if b"\r" in text or np.diff(np.flatnonzero(ends), prepend=-1).max() > LONGEST_CELL:
@@ -354,7 +342,7 @@ class _Parser:
         return plain
 
     def _by_arrow(self, text: bytes) -> pa.RecordBatch:
-        """The columns of plain lines. A header of ours comes first: Arrow takes three bytes for a mark there."""
+        """The columns of plain lines. A header of ours comes first: Arrow would take three bytes there for a mark."""
         header = self.separator.join(b"%d" % place for place in range(self.width)) + b"\n"
         wanted = [str(place) for place in self.places.values()]
         table = pc.read_csv(
@@ -376,7 +364,7 @@ class _Parser:
 
 
 def _without_blank(cells: Cells) -> Cells:
-    """Null where a cell is a missing value with blanks around it, each by itself (docs/proofs/records.md 4.2 d)."""
+    # each cell by itself (docs/proofs/records.md 4.2 d)
     blank = compute.match_substring_regex(cells, _MISSING_WITHIN_BLANKS)
     found: Cells = compute.if_else(blank, pa.scalar(None, cells.type), cells)
     return found

@@ -1,4 +1,4 @@
-"""Looking a process's surroundings over: each check says what is well, or raises what is wrong with its remedy."""
+"""Checks of a process's surroundings: each says what is well, or raises what is wrong with its remedy."""
 
 import shutil
 import sys
@@ -22,14 +22,14 @@ _GREATEST_SKEW = timedelta(seconds=60)
 
 
 class UnhealthyError(RuntimeFaultError):
-    """Something that a check found."""
+    """A fault that a check found."""
 
     code = "unhealthy"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check's outcome; `remedy` is empty where all is well."""
+    """The outcome of one check; `remedy` is empty if all is well."""
 
     name: str
     ok: bool
@@ -49,7 +49,7 @@ def look(name: str, check: Callable[[], str]) -> Check:
 
 
 def report(checks: Iterable[Check]) -> None:
-    """Print the checks and leave with exit code 1 if one of them failed."""
+    """Print the checks, and exit with code 1 if one of them failed."""
     done = tuple(checks)
     healthy = all(check.ok for check in done)
 
@@ -66,7 +66,7 @@ def report(checks: Iterable[Check]) -> None:
 
 
 def private_files(paths: Iterable[Path]) -> str:
-    """Files only their owner may read. Raises UnhealthyError, OSError."""
+    """That only their owner can read these files. Raises UnhealthyError, OSError."""
     names = []
     for path in paths:
         if path.stat().st_mode & _OTHERS:
@@ -76,7 +76,7 @@ def private_files(paths: Iterable[Path]) -> str:
 
 
 def disk_space(directory: Path) -> str:
-    """Whether there is room for blocks and ledgers. Raises UnhealthyError, OSError."""
+    """How much room there is for blocks and ledgers. Raises UnhealthyError, OSError."""
     free = shutil.disk_usage(directory).free
     said = f"{free / (1 << 30):.1f} GiB free at {directory}"
     if free < _LEAST_FREE_BYTES:

@@ -1,4 +1,4 @@
-"""What goes wrong around a process."""
+"""Faults around a process."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from types import MappingProxyType
 from commingle.shared.errors import CommingleError
 
 ANOTHER_VERSION = "Run the version of Commingle that wrote it, or a newer one (commingle --version tells which runs)."
-"""What to do about a file of a format that this version does not read (ADR 32)."""
+"""The remedy for a file of a format that this version does not read (ADR 32)."""
 
 
 class RuntimeFaultError(CommingleError):  # something around the process is not as it must be
@@ -50,14 +50,10 @@ class TruncatedError(RuntimeFaultError):  # a body that ended early, or did not 
 
 
 class BusyError(RuntimeFaultError):
-    """Too many requests wait already, of all or of this client.
-
-    Attributes:
-        retry_seconds: when another try may go better.
-    """
+    """Too many requests wait already, of all or of this client."""
 
     code = "busy"
-    retry_seconds = 3
+    retry_seconds = 3  # until another try may go better
 
 
 class TooCostlyError(RuntimeFaultError):  # a request that takes longer to compute than any may
@@ -85,18 +81,14 @@ class NonsenseError(RemoteError):  # something answered, but not a Commingle ser
 
 
 class RemoteProblemError(RemoteError):
-    """The service answered with a problem document.
-
-    Attributes:
-        problem: the last part of the problem's `type`.
-    """
+    """The service answered with a problem document."""
 
     code = "remote-problem"
 
     def __init__(self, message: str, *, remedy: str, status: int, problem: str) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
-        self.problem = problem
+        self.problem = problem  # the last part of the document's `type`
 
 
 _GENERAL = "Look the code up in docs/errors.md; the operator of that service can say more."

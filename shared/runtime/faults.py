@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 VARIABLE = "COMMINGLE_FAULT_POINT"
-Strike = Callable[[str], None]
-"""Is told the name of each point that is reached, and decides what happens there."""
+Strike = Callable[[str], None]  # gets the name of each point that the process reaches, and decides what happens there
 
 
 @dataclass(slots=True)
@@ -23,18 +22,17 @@ _armed = _Armed(lambda _: None)
 
 
 def reach(point: str) -> None:
-    """The process is at this point."""
     _armed.strike(point)
 
 
 def arm(strike: Strike) -> Strike:
-    """Have this decide what happens at every point of this process. Returns what did before."""
+    """Let `strike` decide what happens at every point of this process. Returns the former one."""
     before, _armed.strike = _armed.strike, strike
     return before
 
 
 def arm_from(environment: Mapping[str, str]) -> None:
-    """Arm what the environment asks for, if it does. Called once, where a process is put together."""
+    """Arm what the environment asks for, if anything. Called once, when a process is put together."""
     name, _, nth = environment.get(VARIABLE, "").partition(":")
     left = int(nth or 1)
 

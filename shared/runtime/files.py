@@ -1,9 +1,10 @@
-"""Files that are there in full or not at all, also after a power cut; keys only their owner reads; histories; room.
+"""Durable files, private keys, histories and room on disks.
 
-What a user, a token or a folder names may be a FIFO, a device or a file that never ends: a plain `open` waits for a
-writer of a FIFO, and reads a device for as long as there is memory. `open_plain` does neither.
+A file is there in full or not at all, also after a power cut. What a user, a token or a folder names may be a FIFO, a
+device or a file that never ends: a plain `open` waits for a writer of a FIFO, and reads a device for as long as there
+is memory. `open_plain` does neither.
 
-Some room is kept free on disks, so that bodies that others send never take what the own work needs.
+Some room is kept free on disks, so that bodies that others send never take what this process itself needs.
 """
 
 import errno
@@ -22,12 +23,12 @@ from typing import Protocol, TypeVar
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from commingle.shared.documents.dsse import SigningKey, parse_fingerprint
-from commingle.shared.documents.errors import VerificationError
+from commingle.shared.errors import VerificationError
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, NoRoomError, SettingsError
 
 MOST_BYTES = 64 << 20
-"""Of a file that is read whole and whose size nothing else bounds; no document is longer on the wire either."""
+"""The largest file that is read whole, if nothing else bounds its size; no document on the wire is longer either."""
 LARGEST_HISTORY_BYTES = 1 << 30
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # nothing waits, and no terminal comes to control this process
 
@@ -35,9 +36,8 @@ _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # nothing waits, and no ter
 def open_plain(path: str | Path) -> BufferedReader:
     """A plain file, or one that symbolic links lead to, open at its start. Opening never waits.
 
-    Raises:
-        OSError: it is missing or may not be read; it is a directory, FIFO, socket or device; or this is no path.
-            `strerror` says which.
+    Raises OSError: it is missing or may not be read; it is a directory, FIFO, socket or device; or this is no path.
+    `strerror` says which.
     """
     try:
         return open(path, "rb", opener=_opened)
@@ -46,10 +46,7 @@ def open_plain(path: str | Path) -> BufferedReader:
 
 
 def read_plain(path: str | Path, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a plain file that is not larger than that.
-
-    Raises OSError: as `open_plain`; or the file is larger.
-    """
+    """The bytes of a plain file. Raises OSError: as `open_plain`; or it has more than `most_bytes`."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = b"" if size > most_bytes else file.read(most_bytes + 1)  # it may grow, or have a size of 0 as in /proc
@@ -67,11 +64,10 @@ def read_given(path: str | Path, *, remedy: str = "Check the path.", most_bytes:
 
 
 def require_plain(path: str | Path) -> None:
-    """For a file that a library opens by its name, such as a database.
+    """Check a file that a library opens by its name, such as a database.
 
-    It is not opened here: closing it would end the locks that SQLite has on it elsewhere in this process.
-
-    Raises OSError: as `open_plain`, but for whether it may be read.
+    It is not opened here: closing it would end the locks that SQLite has on it elsewhere in this process. Raises
+    OSError as `open_plain`, except that a file which may not be read passes.
     """
     try:
         _require_plain(os.stat(path).st_mode, str(path))  # noqa: PTH116 - a path as somebody named it
@@ -110,7 +106,7 @@ _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# Not for backups; see
 
 
 def close_to_others(directory: Path) -> None:
-    """Make a directory that only its owner can enter, whatever the umask, or make one so that is there."""
+    """Make a directory that only its owner can enter, whatever the umask; or make an existing one so."""
     _make_private(directory)
     if directory.stat().st_mode & _OTHERS:
         try:
@@ -123,7 +119,7 @@ def close_to_others(directory: Path) -> None:
 
 
 def keep_from_backups(directory: Path) -> None:
-    """Put the tag there by which backup programs know a directory to leave out (bford.info/cachedir)."""
+    """Put the tag into a directory by which backup programs know to leave it out (bford.info/cachedir)."""
     tag = directory / CACHE_TAG
     if not tag.exists():
         write_durably(tag, _TAG_TEXT.encode())
@@ -139,8 +135,8 @@ def _make_private(directory: Path) -> None:
 def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600) -> None:
     """Temp file -> fsync -> rename -> fsync of the directory. A failure leaves no temp file behind.
 
-    `data` may come in pieces, for what is too large to be held in memory. Directories that are missing are made; where
-    the file is for its owner alone, they are too. Raises FileExistsError: a device or pipe, which a file would replace.
+    `data` may come in pieces, if it is too large for memory. Missing directories are made; if only the owner may read
+    the file, that holds for them too. Raises FileExistsError: a device or pipe, which a file would replace.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise FileExistsError(errno.EEXIST, "is not a plain file", str(path))
@@ -165,14 +161,14 @@ def write_durably(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o60
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file if it is there, and make that last."""
+    """Remove a file if it is there, also after a power cut."""
     path.unlink(missing_ok=True)
     if path.parent.is_dir():
         sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:
-    """Make what was renamed or removed in it last."""
+    """Make renames and removals in it survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -214,7 +210,6 @@ def load_secret(path: Path) -> bytes:
 
 
 def load_signing_key(path: Path) -> SigningKey:
-    """The Ed25519 key stored at `path`. Raises KeyFileError."""
     return SigningKey(load_secret(path))
 
 
@@ -235,7 +230,7 @@ History = TypeVar("History", bound=_History)
 
 
 def read_history(file: Path, verify: Callable[[bytes], History], *, key: str | None) -> History:
-    """The history in a file, verified, and signed with the key of that fingerprint where one is given."""
+    """The history in a file, verified, and signed with the key of that fingerprint if one is given."""
     history = verify(read_given(file, most_bytes=LARGEST_HISTORY_BYTES))
     if key is not None and history.signer != parse_fingerprint(key):
         raise VerificationError(
@@ -260,16 +255,12 @@ class DiskUsage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """The disks that some directories are on.
+    """The disks that some directories are on."""
 
-    Attributes:
-        directories: whose disks; where one is not there yet, its nearest parent's.
-        reserve_bytes: what stays free on each of them.
-        usage: asks the operating system, so that all processes that share a disk see the same.
-    """
-
+    # the directories whose disks we watch; for one that does not exist yet, its nearest parent
     directories: tuple[Path, ...]
-    reserve_bytes: int
+    reserve_bytes: int  # what stays free on each of them
+    # asks the operating system, so that all processes that share a disk see the same
     usage: Callable[[Path], DiskUsage] = shutil.disk_usage
 
     @property
@@ -277,7 +268,7 @@ class Disks:
         return min(self.usage(_present(each)).total for each in self.directories)
 
     def require(self, wanted_bytes: int) -> None:
-        """Refuse what would not leave the reserve free. Raises NoRoomError, OSError."""
+        """Refuse a write that would not leave the reserve free. Raises NoRoomError, OSError."""
         for directory in self.directories:
             if self.usage(_present(directory)).free - wanted_bytes < self.reserve_bytes:
                 raise _no_room(f"{self.reserve_bytes // _MEBIBYTE} MiB of the disk are kept free, and this needs them")
@@ -285,7 +276,7 @@ class Disks:
 
 @contextmanager
 def full_disk_as_no_room() -> Iterator[None]:
-    """Raise NoRoomError where the operating system says that a disk, or somebody's share of it, is full."""
+    """Raise NoRoomError if the operating system says that a disk, or a quota, is full."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
-"""OpenID Connect, the authorization-code flow with PKCE: what a browser is sent to, and what its return proves.
+"""OpenID Connect, the authorization-code flow with PKCE: where a browser is sent, and what its return proves.
 
-The provider is believed in what it signed for this client and for this very sign-in. A sign-in needs no memory: a
-browser keeps a random text, from which state, nonce and verifier follow by a key of this process. Nobody else's
-browser has that text, so nobody can be signed on with another person's code.
+We believe a provider only in what it signed for this client and for this very sign-in. A sign-in needs no memory here:
+a browser keeps a random text, from which state, nonce and verifier follow by a key of this process. No other browser
+has that text, so nobody can be signed on with another person's code.
 """
 
 import base64
@@ -39,7 +39,7 @@ _AGAIN = "Open the console's address and sign in again."
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One sign-in of one browser, which alone has `kept`; `path` is what it had asked for."""
+    """One sign-in of one browser; the browser alone has `kept`, and first asked for `path`."""
 
     kept: str = field(repr=False)
     state: str
@@ -49,13 +49,13 @@ class Attempt:
 
 
 def begin(key: bytes, path: str, *, secret: str, now: float) -> Attempt:
-    """A new sign-in. `key` is this process's, `secret` 256 random bits as text, `now` in seconds."""
+    """A new sign-in. `key` is of this process, `secret` is 256 random bits as text, `now` is in seconds."""
     path = path if len(path) <= _LONGEST_PATH else "/"
     return _attempt(key, f"{secret}.{int(now)}.{_text(path.encode())}", path)
 
 
 def resume(key: bytes, kept: str, *, now: float) -> Attempt | None:
-    """The sign-in that a browser kept; None where that is none, or one of long ago."""
+    """The sign-in that a browser kept; None if it is none, or too old."""
     try:
         _, begun, path = kept.split(".")
         if not 0 <= now - int(begun) <= _ATTEMPT_SECONDS:
@@ -78,22 +78,15 @@ def _text(value: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who signed on.
+    """A person who signed on."""
 
-    Attributes:
-        issuer, subject: who it is: names can change and can be two people's.
-        name: what the provider calls the person, to be shown.
-        scopes: what the person's groups may do.
-        id_token: the proof, with which the provider is asked to end its own session.
-        sid: what the provider calls that; empty where it does not say.
-    """
-
+    # issuer, subject: these identify the person: names can change, and two people can share one
     issuer: str
     subject: str
-    name: str
-    scopes: frozenset[str]
-    id_token: str = field(repr=False)
-    sid: str = ""
+    name: str  # how the provider calls the person, for display
+    scopes: frozenset[str]  # what the person's groups may do
+    id_token: str = field(repr=False)  # the proof, with which we ask the provider to end its own session
+    sid: str = ""  # the provider's name of that session; empty if it gives none
 
     @property
     def person(self) -> str:
@@ -103,9 +96,9 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a provider has ended: a session of its own or, where `sid` is empty, all of a subject.
+    """A session that the provider has ended or, where `sid` is empty, all sessions of a subject.
 
-    `jti` names the token that says so, which holds `until` then, in seconds since 1970.
+    `jti` names the token that says so. The token holds until `until`, in seconds since 1970.
     """
 
     subject: str
@@ -114,7 +107,7 @@ class Ended:
     until: float
 
     def ends(self, principal: Principal) -> bool:
-        """Whether that person is signed out. A session whose `sid` is not known ends with any of the subject."""
+        """Whether that person is signed out. A session with an unknown `sid` ends with any of the subject's."""
         same = not self.sid or principal.sid == self.sid or (not principal.sid and self.subject != "")
         return same and self.subject in {"", principal.subject}
 
@@ -133,7 +126,7 @@ class _Answer(BaseModel):
 
 
 class Provider:
-    """The provider of some settings, over the network. Safe to use from several threads.
+    """The provider of these settings, over the network. Several threads may use it.
 
     Raises MissingExtraError: joserfc is not installed; SettingsError: the client's secret cannot be read.
     """
@@ -144,7 +137,7 @@ class Provider:
         except ImportError:
             raise MissingExtraError("joserfc", extra="sso") from None
         self.settings, self._clock, self._guard = settings, clock, Lock()
-        self._known: tuple[float, _Metadata | UnreachableError] | None = None
+        self._known: tuple[float, _Metadata | UnreachableError, float] | None = None
         self._keys = -_FAILURE_SECONDS, b""
         self._secret = read_token(settings.client_secret_file)
 
@@ -164,7 +157,7 @@ class Provider:
         return _with(metadata.authorization_endpoint, asked)
 
     def principal(self, attempt: Attempt, answer: Mapping[str, str]) -> Principal:
-        """Who came back from there with this answer. Raises SignInError, UnreachableError."""
+        """The person who came back from there with this answer. Raises SignInError, UnreachableError."""
         settings = self.settings
         if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise SignInError("this sign-in did not begin in this browser", remedy=_AGAIN)
@@ -180,13 +173,13 @@ class Provider:
         return self._proved(token, self._get(metadata.jwks_uri), attempt.nonce)
 
     def goodbye(self, id_token: str) -> str | None:
-        """Where the provider ends its own session; None where it does not say. Raises UnreachableError."""
+        """The address at which the provider ends its own session; None if it has none. Raises UnreachableError."""
         endpoint, settings = self._metadata().end_session_endpoint, self.settings
         after = {"client_id": settings.client_id, "post_logout_redirect_uri": f"{settings.url}/enter/left"}
         return None if endpoint is None else _with(endpoint, {"id_token_hint": id_token, **after})
 
     def ended(self, token: str) -> Ended:
-        """What a logout token that was sent here says. Raises SignInError, UnreachableError."""
+        """What a logout token says that the provider sent here. Raises SignInError, UnreachableError."""
         now, settings = self._clock(), self.settings
         if not 0 <= now - self._keys[0] < _FAILURE_SECONDS:
             self._keys = now, self._get(self._metadata().jwks_uri)
@@ -211,15 +204,13 @@ class Provider:
     def _metadata(self) -> _Metadata:
         with self._guard:
             now = self._clock()
-            if self._known is None or not 0 <= now - self._known[0] < self._lasts(self._known[1]):
-                self._known = (self._clock(), self._discovered())
+            if self._known is None or not 0 <= now - self._known[0] < self._known[2]:
+                at, found = self._clock(), self._discovered()
+                self._known = at, found, _FAILURE_SECONDS if isinstance(found, UnreachableError) else _METADATA_SECONDS
             found = self._known[1]
         if isinstance(found, UnreachableError):
             raise UnreachableError(str(found), remedy=found.remedy)
         return found
-
-    def _lasts(self, found: _Metadata | UnreachableError) -> float:
-        return _FAILURE_SECONDS if isinstance(found, UnreachableError) else _METADATA_SECONDS
 
     def _discovered(self) -> _Metadata | UnreachableError:
         issuer = self.settings.issuer
@@ -258,11 +249,10 @@ class Provider:
 
 
 def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, nonce: str, now: int) -> Mapping[str, Any]:
-    """The claims of an ID token (OpenID Connect Core 1.0, 3.1.3.7), once they hold.
+    """The claims of an ID token (OpenID Connect Core 1.0, 3.1.3.7), if they hold.
 
-    `keys` is the provider's JWK set, `now` in seconds since 1970.
-
-    Raises SignInError: it is another's, for another, of another sign-in, over, or not signed as it must be.
+    `keys` is the provider's JWK set, `now` is in seconds since 1970. Raises SignInError: the token is of another
+    issuer, for another client, of another sign-in, expired, or not signed as it must be.
     """
     expected = {"nonce": {"essential": True, "value": nonce}, "sub": {"essential": True}}
     claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected=expected)
@@ -276,9 +266,9 @@ def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, non
 
 
 def verify_logout_token(token: str, keys: bytes, *, issuer: str, client_id: str, now: int) -> Ended:
-    """What a logout token (OpenID Connect Back-Channel Logout 1.0, 2.6) ends, once it holds; arguments as above.
+    """What a logout token (OpenID Connect Back-Channel Logout 1.0, 2.6) ends, if it holds; arguments as above.
 
-    Raises SignInError: it does not, or it is an ID token, which has a nonce and no such event.
+    Raises SignInError: it does not hold, or it is an ID token, which has a nonce and no such event.
     """
     claims = _claims(token, keys, issuer=issuer, client_id=client_id, now=now, expected={"jti": {"essential": True}})
     events, *names = (

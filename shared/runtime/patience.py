@@ -1,6 +1,6 @@
-"""Waiting for another process, not for ever: httpx bounds each write and each read, and both can go byte by byte.
+"""Waiting for another process within limits: httpx bounds each write and each read, but both can go byte by byte.
 
-Why by a thread and not by asyncio: docs/adr/0041.
+docs/adr/0041 says why a thread does this, and not asyncio.
 """
 
 import socket
@@ -19,12 +19,12 @@ _guard = Lock()  # a client may be used by several threads, each of which connec
 
 
 class Watch:
-    """To be handed to a request as httpcore's `trace` extension, which tells what happens to it.
+    """Give it to a request as httpcore's `trace` extension, which reports what happens to the request.
 
-    The request is sent within `sending_seconds`, from its end to the end of the answer's head pass
-    `answering_seconds` at most, and from there to the end of its body `reading_seconds`, whatever comes meanwhile.
-    Then the client's connections are cut, all of them, as nothing says which one the request is on. Others that wait
-    on one see it broken.
+    The request is sent within `sending_seconds`. From its end to the end of the answer's head at most
+    `answering_seconds` pass, and from there to the end of the body `reading_seconds`, whatever comes meanwhile. Then
+    all connections of the client are cut, as nothing says which one the request is on. Other requests that wait on one
+    see it broken.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Watch:
 
 
 class _Alarms:
-    """When each watch's time is over: one thread for all, as requests are many and hardly any is cut."""
+    """When the time of each watch is over: one thread for all, as requests are many and hardly any is cut."""
 
     def __init__(self) -> None:
         self._changed = Condition()

@@ -1,8 +1,8 @@
-"""Who computes when, and where: jobs of clients in processes that can be stopped at any time.
+"""Computes jobs of clients in processes that can be stopped at any time.
 
-A few workers do one job of a client at a time; few wait, and none for a client that has hung up. A worker stops itself
-when a job costs too much. A thread could not be stopped and shares the interpreter with everything else that is being
-answered. Processes are forked from a server that has loaded what jobs need and runs no thread of its own
+A few workers do at most one job of a client at a time. Few jobs wait, and none for a client that has hung up. A worker
+stops itself when a job costs too much. A thread could not be stopped, and shares the interpreter with all other
+requests. Processes are forked from a server that has loaded what jobs need and runs no thread of its own
 (`forkserver`), so a new one costs little.
 """
 
@@ -26,19 +26,19 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.cli import threads
 from commingle.shared.runtime.errors import BusyError, TooCostlyError
-from commingle.shared.runtime.threads import threads
 
 CPU_SECONDS = 10
 MEMORY_BYTES = 2 << 30
-"""What a worker may have of its own: a request of a few bytes may ask for matrices of many levels."""
-_NICENESS = 5  # who answers short requests comes first
+"""How much memory a worker may have: a request of a few bytes may ask for matrices of many levels."""
+_NICENESS = 5  # the process that answers short requests comes first
 _DYING_SECONDS = 10
 _LESS = "Ask for less at a time: fewer attributes, levels, penalties or rows."
 
 
 class JobFaultError(Exception):
-    """A defect in a job. Only its class is told: its message could hold anything."""
+    """A defect in a job. It tells only the class: a message could hold anything."""
 
 
 class Worker(Protocol):
@@ -47,21 +47,19 @@ class Worker(Protocol):
     def run(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 - whatever it gives
         """Call the function and wait for its result.
 
-        Raises:
-            CommingleError: what the function raises; TooCostlyError: it was stopped.
-            JobFaultError: any other error, or the end of the worker.
+        Raises CommingleError: as the function; TooCostlyError: it was stopped; JobFaultError: any other error, or the
+        end of the worker.
         """
 
     def stop(self) -> None:
-        """End it, and the job that is being done, at once. It cannot be used afterwards."""
+        """End it at once, and its job with it. It cannot be used afterwards."""
 
 
 class ProcessWorker:
     """A worker in a process of its own, started by its first job.
 
-    Args:
-        preload: modules that jobs need, loaded once for all workers of this process.
-        cpu_seconds: what a job may cost, rounded up to whole seconds of the process.
+    The modules `preload`, which jobs need, load once for all workers of this process. A job may cost `cpu_seconds`,
+    rounded up to whole seconds of the process.
     """
 
     def __init__(self, *, preload: tuple[str, ...] = (), cpu_seconds: int = CPU_SECONDS) -> None:
@@ -75,7 +73,7 @@ class ProcessWorker:
         """See `Worker`. Function, arguments and result are pickled."""
         with self._turn:
             process, jobs = self._started = self._started or self._start()
-            if self._stopped:  # meanwhile, by another thread, which saw no process
+            if self._stopped:  # by another thread meanwhile, which saw no process
                 process.kill()
             try:
                 jobs.send((function, arguments))
@@ -153,22 +151,15 @@ class _Turn:
 
 
 class WorkPool:
-    """Jobs in the order in which they came, but never two of one client at a time. For one event loop.
-
-    Args:
-        start: makes a worker, which does not start anything before its first job.
-        workers: jobs done at a time.
-        per_client: requests that one client may have here, the one that is being computed included.
-        waiting: jobs of all clients that may wait.
-    """
+    """Jobs in the order in which they came, but never two of one client at a time. For one event loop."""
 
     def __init__(
         self,
-        start: Callable[[], Worker],
+        start: Callable[[], Worker],  # makes a worker, which starts nothing before its first job
         *,
-        workers: int = WORKERS,
-        per_client: int = PER_CLIENT,
-        waiting: int = WAITING,
+        workers: int = WORKERS,  # jobs done at a time
+        per_client: int = PER_CLIENT,  # requests that a client may have here, with the one that is being computed
+        waiting: int = WAITING,  # jobs of all clients that may wait
     ) -> None:
         self._start = start
         self._per_client, self._waiting, self._free = per_client, waiting, workers
@@ -193,7 +184,7 @@ class WorkPool:
     def place(self, client: str) -> Iterator[None]:
         """One of the client's requests, from before its body is read until it is answered.
 
-        Raises BusyError: it has as many as it may have.
+        Raises BusyError: the client has `per_client` requests here already.
         """
         if self._places[client] >= self._per_client:
             raise BusyError(f"{self._per_client} requests from your address are being computed", remedy=_REMEDY)
@@ -205,18 +196,16 @@ class WorkPool:
             self._places += Counter()  # forgets who has none
 
     async def run(self, client: str, function: Callable[..., T], *arguments: object) -> T:
-        """Call the function in a worker when it is the client's turn. Cancelled, it frees the worker at once.
+        """Call the function in a worker when it is the client's turn. If cancelled, it frees the worker at once.
 
-        Raises:
-            BusyError: too many wait.
-            CommingleError, JobFaultError: as `Worker.run`.
+        Raises BusyError: too many wait; CommingleError, JobFaultError: as `Worker.run`.
         """
         async with self.turn(client):
             return await self.do(function, *arguments)
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
-        """From the client's turn on, in which it may `do` something. Raises BusyError: too many wait."""
+        """Wait for the client's turn, in which it may `do` something. Raises BusyError: too many wait."""
         if len(self._turns) >= self._waiting:
             raise BusyError("too many requests wait to be computed", remedy=_REMEDY)
         turn = _Turn(client, asyncio.get_running_loop().create_future())
@@ -232,7 +221,7 @@ class WorkPool:
                 self._end(client)
 
     async def do(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call the function in a worker, whose turn it is. Otherwise as `run`."""
+        """Call the function in a worker, in the client's turn. Otherwise as `run`."""
         worker = self._idle.pop() if self._idle else self._start()
         self._busy.append(worker)
         usable = False
@@ -269,7 +258,7 @@ class WorkPool:
 
 
 def client_of(request: Request) -> str:
-    """Who asks: an IPv4 address, or the network of an IPv6 address. A proxy's where none is trusted to say for whom."""
+    """The client: an IPv4 address, or an IPv6 network; a proxy's if no proxy is trusted to name clients."""
     host = request.client.host if request.client else ""
     try:
         address = ip_address(host)
@@ -281,9 +270,9 @@ def client_of(request: Request) -> str:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, which is cancelled when the client hangs up. The request's body must have been read.
+    """The result of the work, which is cancelled if the client hangs up. Read the request's body before.
 
-    Raises ClientDisconnect: it did.
+    Raises ClientDisconnect: the client hung up.
     """
     doing = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_gone(request))

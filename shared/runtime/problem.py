@@ -1,7 +1,7 @@
-"""How a service answers beside its routes: problem documents (RFC 9457), and its OpenAPI document.
+"""Problem documents (RFC 9457), and the OpenAPI document of a service.
 
-This is the one place where an error becomes an HTTP answer. What an application does itself, the framework does not
-describe: bodies that it parses, and who is let in.
+Only this module makes HTTP answers of errors. The framework does not describe what an application does itself: parse
+bodies, and decide who is let in.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,15 +20,14 @@ from starlette.requests import ClientDisconnect
 from commingle.shared import __version__
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import BusyError
-from commingle.shared.runtime.middleware import RequestIds
 from commingle.shared.runtime.remote import PROBLEM_TYPE
-from commingle.shared.runtime.tracing import NO_TELEMETRY
+from commingle.shared.runtime.telemetry import NO_TELEMETRY, RequestIds
 from commingle.shared.text import ascii_json
 
 PROBLEM_JSON = "application/problem+json"
 _MEMBERS = {"type": "string", "title": "string", "status": "integer", "detail": "string", "remedy": "string"}
 AGAIN: dict[int | str, dict[str, Any]] = {200: {"description": "It was there already; the answer is the same"}}
-"""Of what is made once and may be asked for again."""
+"""For routes that make something once: the request can be repeated."""
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "A problem document (RFC 9457)",
@@ -50,8 +49,6 @@ _log = structlog.get_logger()
 
 
 class AsciiJson(JSONResponse):
-    """JSON in ASCII."""
-
     def render(self, content: object) -> bytes:
         return ascii_json(content)
 
@@ -89,14 +86,7 @@ def service_app(title: str, statuses: Mapping[type[CommingleError], int], **opti
 
 
 def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int]) -> None:
-    """Answer every error with a problem document and everything in ASCII, and name every request.
-
-    To be called before routes are added.
-
-    Args:
-        app: the application.
-        statuses: status of each error class, see `status_of`.
-    """
+    """Answer errors with problem documents, and everything in ASCII; name every request. Call it before routes."""
 
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, CommingleError)  # noqa: S101 - registered for this class only
@@ -136,7 +126,7 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
 
 
 class QueryParameters(BaseModel):
-    """A query string; a parameter that nobody knows is refused rather than ignored."""
+    """A query string; unknown parameters are refused, not ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -147,7 +137,7 @@ _PLACE = "#/components/schemas/{model}"
 def takes(
     model: type[BaseModel], examples: Mapping[str, Any] = MappingProxyType({}), *, required: bool = True
 ) -> dict[str, Any]:
-    """What a route takes, for `openapi_extra`; `examples` of models by their names, and of each by what it shows."""
+    """The body of a route, for `openapi_extra`; `examples` maps names of models to their examples by what they show."""
     content: dict[str, Any] = {"schema": {"$ref": _PLACE.format(model=model.__name__)}}
     if model.__name__ in examples:
         shown = examples[model.__name__].items()
@@ -179,9 +169,9 @@ def describe(
     schemes: Mapping[str, Any] = MappingProxyType({}),
     security: Callable[[str, str], list[dict[str, list[str]]]] = lambda _, __: [],
 ) -> None:
-    """Put the schemas of such bodies where `takes` says they are, and say who is let in.
+    """Put the schemas of these bodies where `takes` says they are, and say who is let in.
 
-    `security` names `schemes` for an operation, by its method and path; where the framework has said it, it is said.
+    `security` names `schemes` for an operation, by its method and path; what the framework has said stays.
     """
     own, bodies = app.openapi, tuple(models)
 

@@ -1,4 +1,4 @@
-"""HTTP calls to another Commingle process, their failures as our errors. Nothing is sent or read without limits."""
+"""HTTP calls to another Commingle process: failures become our errors, and nothing is sent or read without limits."""
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ LARGEST_ANSWER_BYTES = 64 << 20  # a release of 64 parties with every document a
 MOST_PAGES = 1000
 _LONGEST_CURSOR = 1000
 PATIENCE_SECONDS = 60.0
-_CONNECTING_SECONDS = 5.0  # who does not answer by then is away, and is tried anew
+_CONNECTING_SECONDS = 5.0  # without an answer by then the service is away, and we try again
 _SLOWEST = 64 << 10  # bytes per second that have to be taken and answered, beyond the patience
 _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
@@ -49,30 +49,20 @@ _BUSY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPS
 def connect(
     url: str,
     *,
-    ca_file: Path | None = None,
-    allow_http: bool = False,
-    timeout_seconds: float = PATIENCE_SECONDS,
-    transport: httpx.BaseTransport | None = None,
+    ca_file: Path | None = None,  # PEM certificates of authorities to trust besides the system's
+    allow_http: bool = False,  # also speak plain http to another machine, where everybody in between reads along
+    timeout_seconds: float = PATIENCE_SECONDS,  # for each read, and for connecting if that is less than its own limit
+    transport: httpx.BaseTransport | None = None,  # carries requests; the caller then answers for who reads along
     auth: httpx.Auth | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> httpx.Client:
-    """A client of another Commingle process. It follows no redirect.
+    """A client of another Commingle process at this address. It follows no redirect.
 
-    Args:
-        url: where it answers.
-        ca_file: PEM certificates of authorities to trust beside the system's.
-        allow_http: also speak plain http to another machine, where everybody in between reads along.
-        timeout_seconds: for each read, and for connecting where that is less than its own limit.
-        transport: how requests travel instead; who gives one answers for who reads along.
-        auth: signs every request.
-        headers: of every request.
-
-    Raises:
-        SettingsError: plain http to another machine, or certificates that cannot be read.
-        httpx.InvalidURL: not an address; `reaching` makes it a NonsenseError.
+    Raises SettingsError: plain http to another machine, or certificates that cannot be read; httpx.InvalidURL: not an
+    address, which `reaching` makes a NonsenseError.
     """
     at = httpx.URL(url)
-    here = not at.host or is_this_machine(at.host)  # what has no host is no address, and `reaching` says so
+    here = not at.host or is_this_machine(at.host)  # without a host it is no address, and `reaching` says so
     if at.scheme == "http" and not (here or allow_http or transport is not None):
         raise SettingsError(
             f"{url} would be reached over plain http, which anybody in between can read and withhold",
@@ -97,7 +87,7 @@ def _timeout(seconds: float) -> httpx.Timeout:
 
 
 class Asked(TypedDict, total=False):
-    """What a request says, and its limits, as `call` explains them."""
+    """The content of a request and its limits, as `call` explains them."""
 
     content: bytes | BinaryIO | None
     headers: Mapping[str, str] | None
@@ -111,14 +101,13 @@ def call(client: httpx.Client, method: str, path: str, *, own: bool = False, **a
     """Send a request and return its successful response.
 
     `timeout_seconds` bounds each wait for the network, instead of the client's own. The head of an answer may take
-    `patience_seconds` beyond that in all. No more than `largest_bytes` of its body are read. What is sent and what is
-    read may each take `patience_seconds`, and a second more for every 64 KiB; a body that stops within a piece is
-    waited for as if it were of `largest_bytes`. `own`: see `check`.
+    `patience_seconds` longer than that in all. At most `largest_bytes` of its body are read. Sending and reading may
+    each take `patience_seconds`, and a second more for every 64 KiB; if a body stops within a piece, we wait as for one
+    of `largest_bytes`. For `own` see `check`.
 
-    Raises:
-        UnreachableError: no connection, no answer in time, or a gateway says the service is away.
-        RemoteProblemError: the service refused; its own words are quoted, what to do about it is ours.
-        NonsenseError: an answer that is neither success nor a problem document, or is too large.
+    Raises UnreachableError: no connection, no answer in time, or a gateway says the service is away;
+    RemoteProblemError: the service refused; we quote its words, and say ourselves what to do; NonsenseError: an answer
+    that is neither success nor a problem document, or is too large.
     """
     with _asking(client, method, path, **asked) as answer:
         return check(answer.whole(), str(client.base_url), own=own)
@@ -132,7 +121,7 @@ def download(
     params: Params | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Generator[bytes, None, None]:
-    """What a GET returns, piece by piece, for what is too large for memory. Limits and errors are those of `call`."""
+    """The body of a GET, piece by piece, if it is too large for memory. Limits and errors are those of `call`."""
     with _asking(
         client, "GET", path, params=params, largest_bytes=largest_bytes, patience_seconds=patience_seconds
     ) as answer:
@@ -151,10 +140,10 @@ def listen(
     patience_seconds: float = PATIENCE_SECONDS,
     streamed: bool = True,
 ) -> Generator[bytes, None, None]:
-    """The data of server-sent events that a GET returns, or the whole of an answer of another kind, as the only one.
+    """The data of each server-sent event of a GET; an answer of another kind counts as one event.
 
-    Each begins within `timeout_seconds` from the one before. Limits of each, and errors, are those of `call`; a stream
-    without any is an UnreachableError. Where they are not `streamed`, another kind is asked for.
+    Each begins within `timeout_seconds` of the one before. `call` gives the limits of each, and the errors; a stream
+    without any event is an UnreachableError. If not `streamed`, another kind is asked for.
     """
     where, asked = str(client.base_url), Asked(params=params, patience_seconds=patience_seconds)
     asked |= {"headers": {"Accept": EVENTS if streamed else "application/json"}, "timeout_seconds": timeout_seconds}
@@ -180,7 +169,7 @@ Page = TypeVar("Page", bound=Paged)
 
 
 def pages(where: str, ask: Callable[[str | None], Page], *, most: int = MOST_PAGES) -> Iterator[Page]:
-    """Every page of a list, the first asked for with None; ends whatever the other side answers.
+    """Every page of a list; the first is asked for with None. It ends, whatever the other side answers.
 
     Raises NonsenseError: more than `most` pages, or a cursor that came before or is too long to be one.
     """
@@ -247,7 +236,7 @@ def _cause(error: BaseException | None, kind: type[Failure]) -> Failure | None:
 def check(response: httpx.Response, where: str, *, own: bool = False) -> httpx.Response:
     """The response itself if it is a success. Raises as `call` does.
 
-    `own` means that this party's own agent answers: words and remedy are passed on as they are.
+    `own` means that this party's own agent answers: its words and remedy are passed on as they are.
     """
     if response.is_success:
         return response
@@ -257,7 +246,7 @@ def check(response: httpx.Response, where: str, *, own: bool = False) -> httpx.R
 
 
 def json_of(response: httpx.Response) -> object:
-    """The response's JSON. Raises NonsenseError where it is none."""
+    """The response's JSON. Raises NonsenseError: it has none."""
     try:
         value: object = response.json()
     except (ValueError, RecursionError):
@@ -268,12 +257,12 @@ def json_of(response: httpx.Response) -> object:
 
 
 def model_of(kind: type[Kind], response: httpx.Response) -> Kind:
-    """The response's JSON as its model. Raises NonsenseError where it is something else."""
+    """The response's JSON as its model. Raises NonsenseError: it is something else."""
     return model_in(kind, response.content, str(response.url))
 
 
 def model_in(kind: type[Kind], answer: bytes, where: str) -> Kind:
-    """What was answered there, JSON, as its model. Raises NonsenseError where it is something else."""
+    """The JSON that somebody at `where` answered, as its model. Raises NonsenseError: it is something else."""
     try:
         return kind.model_validate_json(answer)
     except ValidationError as error:
@@ -285,11 +274,11 @@ def model_in(kind: type[Kind], answer: bytes, where: str) -> Kind:
 
 @contextmanager
 def _asking(client: httpx.Client, method: str, path: str, **asked: Unpack[Asked]) -> Iterator["_Answer"]:
-    """The head of an answer, its body still to be read. Raises UnreachableError and NonsenseError, also for that."""
+    """The head of an answer, its body still to be read. Raises UnreachableError and NonsenseError, for the body too."""
     seconds, patience_seconds = asked.get("timeout_seconds"), asked.get("patience_seconds", PATIENCE_SECONDS)
     largest_bytes = asked.get("largest_bytes", LARGEST_ANSWER_BYTES)
     timeout = client.timeout if seconds is None else _timeout(seconds)
-    # what is not compressed cannot grow when it is unpacked
+    # uncompressed data cannot grow
     headers = {"Accept-Encoding": "identity", **_request_id(), **(asked.get("headers") or {})}
     content, params = asked.get("content"), asked.get("params")
     with reaching(str(client.base_url)):
@@ -316,7 +305,7 @@ def _request_id() -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer that is read neither beyond its size nor too slowly: what has come of one message, and since when."""
+    """An answer that is read within its size and its time: how much of one message has come, and since when."""
 
     head: httpx.Response
     largest_bytes: int
@@ -352,7 +341,7 @@ class _Answer:
                     yield data
 
     def _as_sent(self) -> Iterator[bytes]:
-        """A body that is not compressed: one that is could grow to any size. Raises NonsenseError."""
+        """The body, uncompressed: a compressed one could grow to any size. Raises NonsenseError."""
         if self.head.headers.get("content-encoding", "identity") != "identity":
             raise NonsenseError(
                 f"{self.head.request.url} answered with compressed data, which was not asked for",

@@ -1,8 +1,9 @@
 """HTTP Message Signatures (RFC 9421) on requests between Commingle processes: Ed25519, one signature, no options.
 
-Covered are the method, path and query; for requests with a body its digest (RFC 9530) too, and every header that says
-what the body is. Scheme and host are not: reverse proxies rewrite them. In their place the signature's `tag` names the
-key of the service that the request is for, so a request to one coordinator is nothing at another (docs/adr/0007).
+A signature covers method, path and query. For requests with a body it also covers the digest (RFC 9530), and every
+header that says what the body is. It covers neither scheme nor host: reverse proxies rewrite them. In their place the
+signature's `tag` names the key of the service that the request is for, so a request to one coordinator is nothing at
+another (docs/adr/0007).
 """
 
 import re
@@ -34,16 +35,11 @@ _REMEDY = "Sign the request with the key this member enrolled with (docs/adr/000
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What a signature covers of a received request.
-
-    Attributes:
-        target: path and query as received, not decoded.
-        headers: names and values, in order, repeated ones apart.
-    """
+    """The parts of a received request that a signature covers."""
 
     method: str
-    target: str
-    headers: tuple[tuple[str, str], ...]
+    target: str  # path and query as received, not decoded
+    headers: tuple[tuple[str, str], ...]  # names and values, in order, repeated ones apart
 
     def header(self, name: str) -> str | None:
         """The first header of that lower-case name."""
@@ -52,28 +48,16 @@ class RequestHead:
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request whose signature holds. Whether its nonce is new, and its body the one meant, is still to be checked.
+    """A request whose signature holds. The caller still checks that its nonce is new, and its body the one meant."""
 
-    Attributes:
-        signer: fingerprint of the key.
-        nonce: never to be accepted again by the same key until `forget`.
-        body: what `body_digest` of the body must be; None for requests that have none.
-    """
-
-    signer: Fingerprint
-    nonce: str
+    signer: Fingerprint  # fingerprint of the key
+    nonce: str  # never accept it again from the same key until `forget`
     forget: datetime
-    body: str | None
+    body: str | None  # what `body_digest` of the body must be; None for requests that have none
 
 
 class RequestSigner(httpx.Auth):
-    """Signs whatever a client sends, every try with a nonce of its own.
-
-    Args:
-        key: the sender's key.
-        audience: fingerprint of the receiving service's key.
-        clock: says when a request is signed.
-    """
+    """Signs each request of a client, every try with a nonce; `audience` is the fingerprint of the receiver's key."""
 
     def __init__(self, key: SigningKey, *, audience: str, clock: Clock = system_clock) -> None:
         self._key = key
@@ -86,7 +70,7 @@ class RequestSigner(httpx.Auth):
         yield request
 
     def sign(self, request: httpx.Request) -> None:
-        """Add Signature-Input and Signature, and Content-Digest unless it is there, as it is where a file is sent."""
+        """Add Signature-Input and Signature, and Content-Digest unless it is there, as when a file is sent."""
         if request.method not in _WITHOUT_BODY and "Content-Digest" not in request.headers:
             request.headers["Content-Digest"] = body_digest(sha256(request.read()).digest())
         prepared = self._signer.prepare(
@@ -117,17 +101,11 @@ def is_signed(head: RequestHead) -> bool:
 def verify_request(
     head: RequestHead, *, audience: str, key_of: Callable[[str], VerifyingKey | None], now: datetime
 ) -> SignedRequest:
-    """Check a request's signature and when it was made.
+    """Check a request's signature and the time at which it was made, for the service whose key has this fingerprint.
 
-    Args:
-        head: the request.
-        audience: fingerprint of this service's key.
-        key_of: the key of a fingerprint, None where nobody is known by it. What it raises comes out as it is.
-        now: by this service's clock.
-
-    Raises:
-        RequestSignatureError: not signed, by nobody known, or not over what was received.
-        ClockSkewError: signed more than `WINDOW` before or after `now`.
+    `key_of` gives the key of a fingerprint, None if it is unknown; its errors come out as they are. Raises
+    RequestSignatureError: not signed, by an unknown key, or not over what was received; ClockSkewError: signed more
+    than `WINDOW` before or after `now`, by this service's clock.
     """
     if not is_signed(head):
         raise RequestSignatureError("the request is not signed", remedy=_REMEDY)
@@ -195,7 +173,7 @@ class _Message:
 
 
 class _Keys(HTTPSignatureKeyResolver):
-    """Keys by fingerprint. The library makes an invalid signature of whatever is raised here, so a fault is kept."""
+    """Keys by fingerprint. The library takes whatever is raised here for an invalid signature, so a fault is kept."""
 
     def __init__(self, key_of: Callable[[str], VerifyingKey | None]) -> None:
         self._key_of = key_of

@@ -23,13 +23,12 @@ _TICK_SECONDS = 1.0  # how old the date in an answer's head can be
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
 
 
-Application = Callable[..., Awaitable[Any]]
-"""An ASGI application."""
+Application = Callable[..., Awaitable[Any]]  # an ASGI application
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An application, the listening socket it is served on, its certificate and the proxies it believes, if any."""
+    """An application, the listening socket it is served on, its certificate and the proxies it trusts, if any."""
 
     app: Application
     listener: socket.socket
@@ -44,7 +43,7 @@ class Served:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `run`, as one of them is for all servers of the process, and sleeps where uvicorn looks."""
+    """Leaves signals to `run`, as one signal is for all servers of the process, and sleeps where uvicorn polls."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -68,8 +67,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
+def _nothing() -> None: ...
 
 
 def listen(*, host: str, port: int) -> socket.socket:
@@ -101,10 +99,7 @@ def serve(
     trusted_proxies: Sequence[str] = (),
     on_stopping: Callable[[], None] = _nothing,
 ) -> None:
-    """Serve on an address, as `run` does. Of `trusted_proxies` alone X-Forwarded-For is believed.
-
-    Raises PortInUseError, as `listen` does.
-    """
+    """Serve on an address, as `run` does; only `trusted_proxies` may say X-Forwarded-For. Raises PortInUseError."""
     served = Served(app, listen(host=host, port=port), tls, tuple(trusted_proxies))
     run([served], announcement={"url": served.url}, on_stopping=on_stopping)
 
@@ -116,10 +111,9 @@ def run(
     on_listening: Callable[[], None] = _nothing,
     on_stopping: Callable[[], None] = _nothing,
 ) -> None:
-    """Say where on standard output as one line of JSON (if there is anything to say), and serve until a signal comes.
+    """Print the addresses as one line of JSON, unless `announcement` is None, and serve until a signal comes.
 
-    `on_listening` is called before that is said; `on_stopping` when the signal has come, before open requests are
-    waited for.
+    `on_listening` is called before that; `on_stopping` when the signal has come, before open requests end.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -133,13 +127,13 @@ def run(
     on_listening()
     if announcement is not None:
         print(json.dumps({"event": "listening", **announcement}), flush=True)  # noqa: T201 - this is its output
-    gc.freeze()  # what is loaded stays: no collection looks through it again
+    gc.freeze()  # loaded objects stay: no collection looks through them again
     _run_all(servers, [service.listener for service in services])
 
 
 @contextmanager
 def serving(services: Sequence[Served]) -> Iterator[None]:
-    """Serve from a thread while the program goes on with something else; until the end of the block."""
+    """Serve from a thread until the end of the block, while the program goes on."""
     servers = [_Server(_configure(service)) for service in services]
     listeners = [service.listener for service in services]
     thread = Thread(target=_run_all, args=(servers, listeners), daemon=True)
@@ -168,7 +162,7 @@ def _configure(service: Served) -> uvicorn.Config:
         loop="asyncio",
         log_config=None,
         access_log=False,
-        proxy_headers=bool(service.trusted_proxies),  # else uvicorn believes anybody on this machine
+        proxy_headers=bool(service.trusted_proxies),  # else uvicorn trusts everybody on this machine
         forwarded_allow_ips=list(service.trusted_proxies),
         timeout_graceful_shutdown=_GRACE_SECONDS,
         h11_max_incomplete_event_size=_HEADER_BYTES,

@@ -1,7 +1,7 @@
-"""What a process is given: settings, bearer tokens in files, and the clock; and how each setting is told and shown.
+"""The settings of a process, bearer tokens in files, and the clock; and where each setting comes from.
 
 Settings are options of a service's `serve` command, variables of the environment, and strict JSON files. The command
-line counts before the environment, that before the file, that before the default (docs/settings.md).
+line counts before the environment, the environment before the file, and the file before the default (docs/settings.md).
 """
 
 import json
@@ -17,23 +17,22 @@ from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
 from commingle.shared.documents.model import Version, as_written, explain
-from commingle.shared.runtime.cli import NEW_FILE, emit, gathered, reads
+from commingle.shared.runtime.cli import NEW_FILE, THREADS, emit, gathered, reads
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.files import read_given
-from commingle.shared.runtime.threads import SETTING as THREADS
 
 if TYPE_CHECKING:  # slow to load, and a service has no use for it
     from rich.console import Console
 
 
 class Settings(BaseModel):
-    """Settings of one process: read once in `cli.py`, never changed, unknown keys refused."""
+    """Settings of one process: `cli.py` reads them once, and they never change; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class HomeFile(Settings):
-    """A file of a home, which says its version: a later format is told from a mistake (ADR 32)."""
+    """A file of a home, which says its version: a later format differs from a mistake (ADR 32)."""
 
     version: Version = 1
 
@@ -52,7 +51,7 @@ class ServiceSettings(HomeFile):
 
     @classmethod
     def secrets(cls) -> tuple[str, ...]:
-        """Fields whose values nothing shows."""
+        """Fields whose values nobody is shown."""
         return tuple(
             name for name, field in cls.model_fields.items() if SecretStr in getattr(field.annotation, "__args__", ())
         )
@@ -63,7 +62,7 @@ Service = TypeVar("Service", bound=ServiceSettings)
 
 
 def load_settings(kind: type[Kind], path: Path) -> Kind:
-    """Settings from a JSON file, and of a service also from the environment."""
+    """Settings from a JSON file; those of a service also from the environment."""
     if issubclass(kind, ServiceSettings):
         return gather(kind, path, os.environ)[0]
     payload = _read(path) if issubclass(kind, HomeFile) else read_given(path)
@@ -74,7 +73,7 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
 
 
 def gather(kind: type[Service], path: Path | None, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
-    """Settings of a service, and where each was said that was said at all: a path or a variable."""
+    """Settings of a service, and the path or variable that set each one; defaults have none."""
     if path is None:
         return resolve(kind, {}, "the environment", environment)
     try:
@@ -89,7 +88,7 @@ def gather(kind: type[Service], path: Path | None, environment: Mapping[str, str
 def resolve(
     kind: type[Service], document: Mapping[str, Any], source: str, environment: Mapping[str, str]
 ) -> tuple[Service, Mapping[str, str]]:
-    """As `gather`, of a document that was read already. Raises SettingsError."""
+    """As `gather`, from a document that was read already. Raises SettingsError."""
     said, sources, secrets = dict(document), dict.fromkeys(document, source), kind.secrets()
     for name in (name for name in kind.model_fields if kind.prefix and name not in _OF_THE_FILE):
         keys = (name, f"{name}_file") if name in secrets else (name,)
@@ -160,14 +159,13 @@ trusted_proxies_option = click.option(
 )
 
 
-Tracing = Callable[..., None]
-"""Begins to trace, where that is asked for: `tracing.trace_to` but for its URL."""
+Tracing = Callable[..., None]  # begins to trace if asked to: `telemetry.trace_to` without its URL
 
 
 def _tracing(traces_to: str | None) -> Tracing:
     def begin(**facts: str) -> None:
         if traces_to is not None:
-            from commingle.shared.runtime.tracing import trace_to  # noqa: PLC0415 - help needs none
+            from commingle.shared.runtime.telemetry import trace_to  # noqa: PLC0415 - help needs none
 
             trace_to(traces_to, **facts)
 
@@ -196,7 +194,7 @@ Clock = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """Now, in UTC, to the second: what documents carry."""
+    """Now, in UTC, to the second, as documents have it."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
@@ -207,7 +205,7 @@ _NO_SETTINGS = frozenset({"home", "settings", "as_json"})
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One setting as it holds, and where it was said; a secret says that it is one."""
+    """One setting in force, and where it was set; a secret only says that it is one."""
 
     name: str
     value: object
@@ -215,7 +213,7 @@ class Said:
 
 
 class ServeCommand(click.Command):
-    """`serve` of one role, whose options can be said in the environment and in the file of its other settings."""
+    """`serve` of one role; its options can also be set in the environment, and in the file of its other settings."""
 
     def __init__(self, *, kind: type[ServiceSettings], **others: Any) -> None:  # noqa: ANN401 - what a command takes
         super().__init__(context_settings={"auto_envvar_prefix": kind.prefix}, **others)
@@ -225,7 +223,7 @@ class ServeCommand(click.Command):
         self.options = tuple(option for option in self.params if option.name not in _NO_SETTINGS)
 
     def _read(self, ctx: click.Context, _: click.Parameter, where: Path | None) -> Path | None:
-        """Take the file's options for defaults, before others are looked at. Raises SettingsError."""
+        # before other options are looked at: those of the file become their defaults
         path = self._path(where)
         if path is not None:
             given, names = gather(self._kind, path, os.environ)[0].serve, {option.name for option in self.options}
@@ -243,7 +241,7 @@ class ServeCommand(click.Command):
         return where / "settings.json" if where is not None and self._file.name == "home" else where
 
     def said(self, arguments: Sequence[str], parent: click.Context) -> Iterator[Said]:
-        """Every setting, as the service would have it that is started with these arguments."""
+        """Every setting that the service would have if it were started with these arguments."""
         with self.make_context(self.name, list(arguments), parent=parent) as ctx:
             path = self._path(ctx.params[str(self._file.name)])
             for option in self.options:

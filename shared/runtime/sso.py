@@ -1,4 +1,4 @@
-"""Which provider signs people on to a console and what its groups may do there; and the options of every console."""
+"""The provider of single sign-on for a console, the rights of its groups, and the options of every console."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _USUAL_PORTS = {"https": 443, "http": 80}
 
 
 def require_web(url: str) -> str:
-    """An address that nobody in between can read or change. Raises ValueError."""
+    """The address itself, if nobody in between can read or change its pages. Raises ValueError."""
     at = urlsplit(url)
     if not at.hostname or at.scheme not in _USUAL_PORTS or "@" in at.netloc or not url.isprintable():
         raise ValueError("it is not an https:// address")
@@ -49,16 +49,16 @@ class SsoSettings(Settings):
 
     Attributes:
         issuer: the provider, as its ID tokens name it.
-        client_id: what the provider calls this console.
+        client_id: the provider's name for this console.
         client_secret_file: holds the client's secret; None for a public client.
         url: where browsers reach the console. The provider sends them back to `URL/enter/callback` and, after they
-            left, to `URL/enter/left`. It can itself send to `URL/enter/ended` whose session is over.
-        groups: what members of a group may do. Who is in none of them is let in nowhere.
+            left, to `URL/enter/left`. It can itself report ended sessions to `URL/enter/ended`.
+        groups: what members of a group may do. A person in none of them is not let in.
         groups_claim: the claim of the ID token that lists a person's groups.
         scopes: what is asked of the provider.
-        idle_minutes: a session ends so long after its last page.
-        session_minutes: a session ends so long after the sign-in; then groups are looked at again.
-        ca_file: PEM certificates of authorities to trust beside the system's.
+        idle_minutes: a session ends this long after its last page.
+        session_minutes: a session ends this long after the sign-in; then groups are looked at again.
+        ca_file: PEM certificates of authorities to trust besides the system's.
     """
 
     issuer: Annotated[str, StringConstraints(max_length=200), AfterValidator(_issuer)]
@@ -89,7 +89,7 @@ class Place:
 
 
 def require_sso(settings: SsoSettings | None, where: str) -> SsoSettings:
-    """The settings of single sign-on. Raises SettingsError where there are none."""
+    """The settings of single sign-on. Raises SettingsError if there are none."""
     if settings is None:
         raise SettingsError(
             f"no provider of single sign-on is set in {where}", remedy='Set "sso" there: docs/settings.md.'

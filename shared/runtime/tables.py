@@ -1,10 +1,10 @@
 """CSV and Parquet files as batches of columns: agents, the planner and the simulation read them alike.
 
-Cells of a CSV are bytes (`csv_records`); what is missing in it is spelled as `encoding.MISSING` says, and numbers with
-a decimal comma are given with a point. Parquet keeps its types.
+Cells of a CSV are bytes (`csv_records`). `encoding.MISSING` says how it spells missing cells. Numbers with a decimal
+comma come out with a point. Parquet keeps its types.
 
-No record ends the reading (docs/threat-model.md#no-decision-depends-on-cells). A caller that wants a CSV corrected
-that is not well formed looks at the counts.
+No record ends the reading (docs/threat-model.md#no-decision-depends-on-cells). A caller that wants a malformed CSV
+corrected looks at the counts.
 """
 
 import csv
@@ -26,7 +26,7 @@ from commingle.shared.runtime.csv_records import FileBatch, csv_batches, csv_hea
 from commingle.shared.runtime.files import open_plain
 
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error)
-"""What reading raises. Arrow's own messages may quote a cell: nobody who reads private rows repeats them."""
+"""What reading raises. Arrow's own messages may quote a cell: code that reads private rows never repeats them."""
 
 ROWS_AT_ONCE = 1 << 14
 _BUFFER_BYTES = 1 << 20
@@ -42,7 +42,7 @@ def is_parquet(path: Path) -> bool:
 
 @contextmanager
 def open_parquet(where: "Path | pa.NativeFile") -> Iterator[pq.ParquetFile]:
-    """A Parquet file. No more of it is fetched than is read: Arrow fetches all row groups ahead otherwise."""
+    """A Parquet file. Nothing is fetched before it is read: by default Arrow fetches all row groups ahead."""
     with (
         where if isinstance(where, pa.NativeFile) else open_plain(where) as file,
         pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES) as parquet,
@@ -55,31 +55,27 @@ def parquet_batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa
 
 
 def guess_format(path: Path) -> CsvFormat:
-    """What a CSV looks like: whether its bytes are UTF-8, what its header has most of, and how its first numbers are.
-
-    Raises:
-        As `UNREADABLE` says.
-    """
+    """The format that a CSV seems to have, by its bytes, its header and its first numbers. Raises `UNREADABLE`."""
     encoding = _guess_encoding(path)
     known = "utf-8-sig" if encoding == USUAL.encoding else encoding
     with _open(path) as stream, TextIOWrapper(stream, known, errors="replace", newline="") as text:
         lines = text.read(_PIECE_BYTES).splitlines() or [""]
     separators: tuple[Separator, ...] = get_args(Separator)
-    separator = max(separators, key=lines[0].count)  # the first of them where there is none
+    separator = max(separators, key=lines[0].count)  # the first one if none occurs
     cells = [cell.strip(' "') for line in lines[1:] for cell in line.split(separator)]
     commas = separator != "," and any(map(_WITH_COMMA.fullmatch, cells)) and not any(map(_WITH_POINT.fullmatch, cells))
     return CsvFormat(encoding=encoding, separator=separator, decimal="," if commas else ".")
 
 
 def quotes_end_elsewhere(path: Path, form: CsvFormat) -> bool:
-    """Whether a line among the first of a CSV opens a quote that it does not close. Raises `UNREADABLE`."""
+    """Whether one of the first lines of a CSV opens a quote that it does not close. Raises `UNREADABLE`."""
     with _open(path) as stream, TextIOWrapper(stream, form.encoding, errors="replace", newline="") as text:
         lines = text.read(_BUFFER_BYTES).splitlines()
     return any(line.count('"') % 2 for line in lines[:-1])
 
 
 def column_names(path: Path, form: CsvFormat = USUAL) -> list[str]:
-    """The columns of a file, in order, however often each is there. Raises `UNREADABLE`."""
+    """The columns of a file, in order, with repetitions. Raises `UNREADABLE`."""
     if is_parquet(path):
         with open_parquet(path) as file:
             return list(file.schema_arrow.names)

@@ -39,7 +39,7 @@ class ServerTls:
 
 
 def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """What `httpx.Client(verify=...)` takes: the usual authorities, and those in a PEM file."""
+    """The argument `verify` of `httpx.Client`: the usual authorities, and those in a PEM file."""
     if ca_file is None:
         return True
     context = ssl.create_default_context()

@@ -5,8 +5,8 @@ import pytest
 from benchmarks import release_law, wu2022
 from benchmarks.kalaja2020 import FIGURES
 from benchmarks.wang2018_methods import made_up
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.presets import PRESETS, REGRESSIONS, RELEASES, regression_preset, release_preset
+from commingle.shared.errors import SpecError
 from commingle.shared.release.checks import terms_of
 from tests.docs.figures.data import DOCS
 

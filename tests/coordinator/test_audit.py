@@ -14,10 +14,10 @@ from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.errors import StorageError
 from commingle.coordinator.members import revoke, rotate
 from commingle.shared.documents.dsse import SigningKey
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.terms import Bounds
+from commingle.shared.errors import VerificationError
 from commingle.shared.mechanisms.moments.block import TRUST_PROVED
 from commingle.shared.release.audit import (
     CoordinatorAudit,

@@ -12,7 +12,7 @@ import pytest
 
 from commingle.coordinator.contributions import expect_message, store_message
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.exchange.documents import ReplyStatement, quotations
+from commingle.shared.mechanisms.moments.exchange.messages import ReplyStatement, quotations
 from commingle.shared.runtime import faults
 from tests.faults.chaos import CrashError
 from tests.world.coordinator import Honest, Hub, Parties, key_of, problem

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from commingle.party_agent.home.home import Home
-from commingle.shared.documents.errors import BlockError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.errors import BlockError
 from commingle.shared.release.matrix import decode_block
 from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State

@@ -70,7 +70,7 @@ def test_every_point_in_the_code_is_documented() -> None:
 def test_log_on_a_full_disk_does_not_end_the_work() -> None:
     script = (
         "import structlog\n"
-        "from commingle.shared.runtime.middleware import configure_logging\n"
+        "from commingle.shared.runtime.telemetry import configure_logging\n"
         "configure_logging(service='test')\n"
         "for _ in range(1000):\n"
         "    structlog.get_logger().error('cannot be written', detail='x' * 100)\n"

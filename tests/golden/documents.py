@@ -15,8 +15,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.statements import approval_set_digest, open_approvals
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.exchange.documents import columns_digest
-from commingle.shared.mechanisms.moments.exchange.messages import Reply
+from commingle.shared.mechanisms.moments.exchange.messages import Reply, columns_digest
 from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix
 from commingle.shared.release.verification import verify_release

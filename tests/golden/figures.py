@@ -20,9 +20,9 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.subject_ids import canonical_subject
 from commingle.shared.dp.fixed_point import SCALE, clip_rows, coarsen, squared_row_limit
 from commingle.shared.encoding import bounded_rows, encode_attribute
-from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.errors import EstimationError
 from commingle.shared.forecast.forecast import forecast
-from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
+from commingle.shared.mechanisms import mechanism_named, mechanism_of
 from commingle.shared.mechanisms.rows.sketch import SignStream, SparseEntries
 from commingle.shared.release.checks import closed, read_spec
 from commingle.shared.release.plan import plan_block, privacy_statement

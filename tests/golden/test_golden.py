@@ -13,11 +13,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from commingle.shared.documents.dsse import Envelope, Signature, SigningKey
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import TRUST_WITH_NO_ROWS, Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.terms import Bounds
+from commingle.shared.errors import VerificationError
 from commingle.shared.mechanisms.moments.exchange.messages import Columns, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.verification import verify_release

@@ -35,8 +35,8 @@ from commingle.shared.documents.statements import AlignmentStatement, Sums, appr
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.subject_ids import SubjectKey
 from commingle.shared.documents.terms import AUTO, AskedShare, Bounds
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.messages import Exchange
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, encode_block, encode_matrix
 from commingle.shared.release.plan import plan_block

@@ -53,7 +53,7 @@ from commingle.shared.documents.statements import (
     approval_set_digest,
     open_approvals,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.release.rounds import State

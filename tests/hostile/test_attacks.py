@@ -9,11 +9,10 @@ import pytest
 from commingle.party_agent.errors import AgentRunningError, ConflictError, StaleLedgerError
 from commingle.party_agent.operate.compose import agent_client
 from commingle.party_agent.rounds.agent import Agent
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.statements import BlockStatement, DeviationError, open_head
-from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, quotations, require_evidence
+from commingle.shared.errors import CommingleError, DocumentError, SignatureError
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, quotations, require_evidence
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import RemoteError, RemoteProblemError
 from tests.hostile.actors import AlteredMember, HostileCoordinator, LocalUser, Unclipped, view_of

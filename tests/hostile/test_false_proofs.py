@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement, quotations
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
+from commingle.shared.mechanisms.moments.exchange.messages import (
+    Columns,
+    ColumnsStatement,
+    Exchange,
+    Reply,
+    ReplyStatement,
+    quotations,
+)
 from commingle.shared.mechanisms.moments.exchange.products import (
     encrypted_columns,
     reply_pieces,

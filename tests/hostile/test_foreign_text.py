@@ -19,9 +19,8 @@ from rich.text import Text
 from commingle import Release, ReleaseClient, coordinator, party_agent, services, shared
 from commingle.services.learner.app import create_app
 from commingle.services.learner.source import ReleaseSource
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.model import encode
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, DocumentError
 from commingle.shared.release.checks import read_spec
 from commingle.shared.runtime.cli import changes, emit, run
 from commingle.shared.runtime.errors import RemoteProblemError

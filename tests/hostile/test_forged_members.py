@@ -11,9 +11,9 @@ import pytest
 from commingle import Release, ReleaseClient
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import SigningKey
-from commingle.shared.documents.errors import ProtocolError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import ProtocolError, VerificationError
 from commingle.shared.release.audit import member_log, verify_member_log
 from commingle.shared.runtime.errors import SettingsError
 from tests.hostile.actors import forged_release

@@ -16,7 +16,7 @@ from commingle.coordinator.http.access import Authenticator
 from commingle.services.learner.app import STATUSES
 from commingle.services.learner.app import create_app as learner_app
 from commingle.services.learner.source import ReleaseSource
-from commingle.shared.documents.errors import VerificationError
+from commingle.shared.errors import VerificationError
 from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.runtime.bodies import Body, read_body
 from commingle.shared.runtime.errors import TooLargeError, TruncatedError

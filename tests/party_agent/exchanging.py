@@ -19,7 +19,7 @@ from commingle.party_agent.private.privatise import KeptRows
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime.coordinator_client import MessageKind
 from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
 from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise, kept_folder

@@ -28,9 +28,8 @@ from commingle.shared.documents.schema import (
 )
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import chebyshev, contrasts_of, encode_attribute, encode_conforming
-from commingle.shared.errors import CommingleError, DataError
+from commingle.shared.errors import CommingleError, DataError, RowsError, UnknownAttributeError
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
 from tests.world.categorical import asked_attribute, release_of
 
 MISSING: tuple[Missing, ...] = ("error", "midpoint", "indicator")

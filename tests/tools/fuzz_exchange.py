@@ -13,16 +13,16 @@ from functools import cache
 import httpx
 import numpy as np
 
-from commingle.shared.documents.errors import ExchangeError
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.exchange.documents import (
+from commingle.shared.errors import ExchangeError
+from commingle.shared.mechanisms.moments.exchange.messages import (
+    Exchange,
     columns_digest,
     open_columns,
     open_reply_statement,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Exchange
 from commingle.shared.mechanisms.moments.exchange.products import open_part, verify_bounds, verify_reply
 from commingle.shared.release.checks import open_spec
 from commingle.shared.runtime.remote import model_of

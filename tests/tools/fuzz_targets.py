@@ -46,7 +46,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.registry import mechanism_named, mechanism_of
+from commingle.shared.mechanisms import mechanism_named, mechanism_of
 from commingle.shared.release.checks import Member, build_spec, open_spec
 from commingle.shared.release.matrix import assemble, decode_block, decode_matrix, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns

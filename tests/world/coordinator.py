@@ -44,7 +44,7 @@ from commingle.shared.documents.statements import (
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import ARROW_STREAM
 from commingle.shared.release.plan import plan_block

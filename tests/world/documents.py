@@ -27,7 +27,7 @@ from commingle.shared.documents.statements import (
     open_approvals,
 )
 from commingle.shared.documents.study import Study, StudyParty
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import Member, build_spec
 from commingle.shared.release.matrix import assemble, content_digest, encode_block, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, privacy_statement, published_columns

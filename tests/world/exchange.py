@@ -16,14 +16,16 @@ from commingle.shared.documents.dsse import Envelope, SigningKey, parse_envelope
 from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.dp.fixed_point import clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.mechanisms.moments.exchange.documents import (
+from commingle.shared.mechanisms.moments.exchange.messages import (
+    Columns,
     ColumnsStatement,
+    Exchange,
+    Reply,
     ReplyStatement,
     open_columns,
     open_reply_statement,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply
 from commingle.shared.mechanisms.moments.exchange.products import verify_bounds, verify_reply
 from commingle.shared.release.checks import open_spec
 from tests.world.coordinator import Block, Honest, Hub, Proposed, key_of

@@ -40,7 +40,7 @@ from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.documents.study import Crossed, CutNumber, Study
 from commingle.shared.dp.fixed_point import presence, quantise
 from commingle.shared.encoding import bounded_rows, cells_for, encode_attribute
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import closed, open_spec, read_spec
 from commingle.shared.release.matrix import release_sizes
 from commingle.shared.release.plan import plan_block, plan_blocks

@@ -19,13 +19,16 @@ from commingle.shared.dp.calibration import Calibration
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.mechanisms.moments.block import largest_opening
 from commingle.shared.mechanisms.moments.entries import cross_noise
-from commingle.shared.mechanisms.moments.exchange.documents import (
+from commingle.shared.mechanisms.moments.exchange.messages import (
+    Columns,
     ColumnsStatement,
+    Exchange,
+    Reply,
     ReplyStatement,
+    Stored,
     quotations,
     transcript,
 )
-from commingle.shared.mechanisms.moments.exchange.messages import Columns, Exchange, Reply, Stored
 from commingle.shared.mechanisms.moments.exchange.products import (
     Rows,
     encrypted_columns,

@@ -1,8 +1,8 @@
 """Moments: S + noise itself, S = A^T A of intercept and all attributes (docs/proofs/moments.md).
 
-Keyed subjects have rows in public buckets, each with a sign; all from the subject's pseudonym. Adjacency add_remove: a
-subject more or less changes one bucket of a party's table, from nothing to one row of the ball ||x||^2 <= c or back,
-whatever the others hold (docs/proofs/keyed-subjects.md, 4).
+Keyed subjects have rows in public buckets, each with a sign; both follow from the subject's pseudonym. Adjacency
+add_remove: a subject more or less changes one bucket of a party's table, from nothing to one row of the ball ||x||^2 <=
+c or back, whatever the others hold (docs/proofs/keyed-subjects.md, 4).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import row_bound
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.accounting import Rho
 from commingle.shared.dp.calibration import calibrated_rho
-from commingle.shared.dp.first_stage import MOMENTS_ARE_NOISY
 from commingle.shared.dp.noise import Sampler
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.errors import DomainError
+from commingle.shared.dp.two_stages import MOMENTS_ARE_NOISY
+from commingle.shared.errors import DomainError, VerificationError
 from commingle.shared.mechanisms.interface import Accumulator, ExchangeCost, Mechanism, Names
 from commingle.shared.mechanisms.moments.entries import (
     block_noise,
@@ -96,7 +95,7 @@ class NoisyMoments(Mechanism):
         return TRUST_PROVED if proved else TRUST_MOMENTS
 
     def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
-        # Of n sqrt(rho) / (6 columns^1.5) the whole part, up to 4; None below 1.
+        # The whole part of n sqrt(rho) / (6 columns^1.5), up to 4; None below 1.
         # Noise in sums costs a fit as much as it costs its intercept, noise in products a term for each slope: less
         # once it is so large that slopes are not believed in. Chosen by measuring
         # (docs/prediction.md#one-stage-against-two).
@@ -193,7 +192,7 @@ MOMENTS = NoisyMoments()
 
 
 def exchange_delta(rows: int, columns: Sequence[int], *, proved: bool) -> Fraction:
-    """What an exchange adds to delta, term by term as docs/proofs/delta.md, 2; of more rows than it may have, of those.
+    """An exchange's part of delta, term by term as docs/proofs/delta.md, 2; at most that of the most rows.
 
     All in all it is about 2^-40.
     """
@@ -217,24 +216,21 @@ def _openings(columns: Sequence[int]) -> int:
 
 
 def largest_opening(terms: Terms, party: PartyTerms, *, sigma: int) -> int:
-    """What is not refused of that evaluator's reply (docs/proofs/moments.md, 1.3).
+    """The largest reply of that evaluator that we accept (docs/proofs/moments.md, 1.3).
 
-    Where nothing is proved it is what no inner product of rows within bounds exceeds with its noise: a crafted reply
-    opens parts of the key, and the limit is how much of it. Where replies are proved there is none: the noise is the
-    evaluator's choice, and it would learn on which side of a limit a product is (docs/proofs/proved-bounds.md, 7.2).
+    If nothing is proved it is what no inner product of rows within bounds exceeds with its noise: a crafted reply opens
+    parts of the key, and the limit is how much of it. If replies are proved there is none: the evaluator chooses the
+    noise, and would learn on which side of a limit a product is (docs/proofs/proved-bounds.md, 7.2).
     """
     if terms.proved:
         return MESSAGE_LIMIT - 1
     return int(terms.table_rows * ENTRY_LIMIT**2 + TAIL * scales(terms, party, sigma).cross + 2)
 
 
-if TYPE_CHECKING:  # scipy loads slowly, and an agent does not need it
-    from commingle.shared.estimation.method import FitMethod
-
 LEAST, MOST = 2, 16
-"""For each subject. With fewer than one bucket each, fewer count the more there are, and nobody could say how many that
-is; where n is said too small by half there is one each. With 16 hardly anybody meets. What counts is n as the spec says
-it, which everybody knows. A party's own count decides nothing: what it refuses is seen by all, and would tell it.
+"""Buckets for each subject. With fewer than one each, fewer count the more there are, and nobody could say how many; if
+n is stated too small by half there is one each. With 16 hardly anybody meets. The spec's n decides, which everybody
+knows. A party's own count decides nothing: everybody sees what it refuses, and that would tell the count.
 """
 _FOR_EACH = (LEAST, 3, 4, 6, 8, 12, MOST)
 _ANY_RELEASE = 10.0  # seconds
@@ -243,18 +239,16 @@ _WORTH = 0.5
 
 @lru_cache(maxsize=1024)
 def chosen_buckets(n: int, *, rho: float, columns: tuple[int, ...], proved: bool) -> int:
-    """The buckets that are worth their seconds, from public numbers; where no exchange has these sizes, the fewest.
+    """The buckets that are worth their seconds, from public numbers; the fewest if no exchange has these sizes.
 
-    A party has about n subjects and may spend rho; columns are those of each party's table, its presence among them.
-
-    Of n subjects n e^(-n/m) count in m buckets, so a slope's variance grows: that of drawing people by e^(n/m), that of
+    A party has about n subjects and may spend rho; `columns` are those of each party's table, with its presence. Of n
+    subjects n e^(-n/m) count in m buckets, so a slope's variance grows: that of drawing people by e^(n/m), that of
     noise by e^(2n/m). Noise of J parties with d columns each, uniform within their bounds, has about R = 9 J d^2 / (rho
-    n) times the variance of drawing n people. Every bucket costs everybody seconds whether somebody is in it or not. So
-    m makes
+    n) times the variance of drawing n people. Every bucket costs everybody seconds, even an empty one. So m makes
 
         log(R e^(2n/m) + e^(n/m)) + 1/2 log(10 + seconds(m))
 
-    least: twice the seconds are worth it where variances fall by 1/sqrt(2), and 10 of them are spent on any release.
+    least: twice the seconds are worth it if variances fall by 1/sqrt(2), and any release may take 10 of them.
     """
     per_party = sum(columns) / len(columns)
     noise = 9 * len(columns) * per_party**2 / (rho * n)
@@ -269,9 +263,9 @@ def chosen_buckets(n: int, *, rho: float, columns: tuple[int, ...], proved: bool
 
 
 class Buckets:
-    """An accumulator that puts each row, times its sign, into its bucket; one in which two rows meet is closed, and 0.
+    """Puts each row, times its sign, into its bucket; a bucket in which two rows meet is closed, and 0.
 
-    It is about a window of so many buckets in all, and no row is of others.
+    It has a window of `count` buckets in all, and no row is of others.
     """
 
     def __init__(self, window: range, *, count: int, d: int) -> None:

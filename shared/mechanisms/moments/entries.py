@@ -50,17 +50,11 @@ class NoiseScales:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is public about one party's rows, in steps.
+    """Public bounds on one party's rows, in steps."""
 
-    Attributes:
-        c: largest squared norm of a row.
-        e: largest 2 (c - r), r the product of two rows; no less than their squared distance.
-        k: what the squared distance of two rows counts through the linear terms and the others' rows.
-    """
-
-    c: int
-    e: int
-    k: int
+    c: int  # largest squared norm of a row
+    e: int  # largest 2 (c - r), r the product of two rows; no less than their squared distance
+    k: int  # the weight of the squared distance of two rows through the linear terms and the others' rows
 
 
 def scales(terms: Terms, party: PartyTerms, sigma: int) -> NoiseScales:
@@ -93,7 +87,6 @@ def block_sensitivity(terms: Terms, party: PartyTerms, adjacency: Adjacency) -> 
 
 
 def bounds_of(terms: Terms, party: PartyTerms) -> Bounds:
-    """What is public about that party's rows."""
     c = {p.name: row_bound(terms, p) for p in terms.parties}
     own, (_, cross) = c[party.name], outer_weights(party)
     return Bounds(
@@ -125,12 +118,12 @@ def own_weight(terms: Terms, party: PartyTerms) -> int:
 
 
 def linear_weight(party: PartyTerms) -> int:
-    """The weight of the linear terms, which keyed subjects have none of: presences are columns like others."""
+    """The weight of the linear terms; keyed subjects have none: presences are columns like others."""
     return 0 if party.keyed else outer_weights(party)[0]
 
 
 def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:
-    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, rounded up; but for replace_one one of both rows is 0."""
+    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, rounded up; unless for replace_one, one row is 0."""
     c, k = bounds.c, bounds.k
     if adjacency is not Adjacency.REPLACE_ONE:
         return own * c * c + k * c
@@ -198,22 +191,20 @@ def _up(numerator: int, denominator: int) -> int:
 
 
 def width(terms: Terms) -> int:
-    """The published columns, p."""
     return first_place(terms) + sum(terms.widths.values())
 
 
 def step(terms: Terms) -> float:
-    """The published value is integer * step: 4^-f."""
     return 0.25**terms.fraction_bits
 
 
 def first_place(terms: Terms) -> int:
-    """Where the parties' columns begin: after the intercept, which keyed subjects have none of."""
+    """The parties' columns begin here: after the intercept, which keyed subjects do not have."""
     return 0 if terms.keyed else 1
 
 
 def places(terms: Terms) -> dict[str, slice]:
-    """Where each party's columns stand among all p, and its rows too."""
+    """The place of each party's columns among all p, and of its rows too."""
     found, start = {}, first_place(terms)
     for name, d in terms.widths.items():
         found[name] = slice(start, start := start + d)
@@ -225,7 +216,7 @@ def block_noise(
 ) -> NDArray[np.int64]:
     """A party's noise (p x d), every entry at its scale: linear terms, own block (symmetric), rows of the others.
 
-    The rest is 0. `draw` is asked for each of them in turn.
+    The rest is 0. `draw` draws each of them in turn.
     """
     scale, at, d = scales(terms, party, sigma), places(terms), terms.widths[party.name]
     block = np.zeros((width(terms), d), np.int64)
@@ -242,7 +233,7 @@ def block_noise(
 
 
 def cross_noise(terms: Terms, party: PartyTerms, rows: int, *, sigma: int, draw: Sampler) -> NDArray[np.int64]:
-    """The noise of a party for its cross block with another that has so many columns: (rows x d)."""
+    """The noise of a party for its cross block with another that has `rows` columns: (rows x d)."""
     d = terms.widths[party.name]
     return draw(scales(terms, party, sigma).cross, rows * d).reshape(rows, d)
 

@@ -30,9 +30,8 @@ from commingle.shared.estimation.method import (
     inverse,
     linear,
 )
-from commingle.shared.estimation.pair_noise import PairNoise
-from commingle.shared.estimation.posterior import exponent
-from commingle.shared.estimation.prior import largest_log_odds, most_variance, variance_levels
+from commingle.shared.estimation.pairwise import PairNoise
+from commingle.shared.estimation.posterior import exponent, largest_log_odds, most_variance, variance_levels
 from commingle.shared.estimation.system import Centred, System, centre
 
 _BATCHES, _BATCH = 10, 20  # draws of the noise: batches bound the memory
@@ -45,7 +44,7 @@ ENOUGH = 2.0  # times t; intervals were measured to cover 0.945 to 0.961 above 1
 def measure(system: System) -> Signal:
     """The facts about one system of noisy moments.
 
-    No noise is left in their expectation, so both roots are infinite. The F statistic is Wald's test that no feature is
+    Their expectation has no noise left, so both roots are infinite. The F statistic is Wald's test that no feature is
     associated with the label in the private table, over its q degrees of freedom.
     """
     c = centre(system)
@@ -67,7 +66,7 @@ def measure(system: System) -> Signal:
 
 
 def entries_of(system: System) -> EntryNoise:
-    """The noise of a system of noisy moments; to ask for the noise of rows is a fault of the caller."""
+    """The noise of a system of noisy moments. To ask for it in noisy rows is a fault of the caller."""
     if system.entries is None:
         raise ValueError("only moments come with the variances of their entries")
     return system.entries
@@ -141,9 +140,10 @@ def shrunken(system: System, signal: Signal) -> tuple[Array, Array]:
 
 
 def least_label(moment: float, error: float, mean: float | None, *, n: int) -> float:
-    """The label's centred moment that counts where losses are compared with it: the harmonic mean of what it may be.
+    """The label's centred moment against which losses count: the harmonic mean of what it may be.
 
-    Given a released one and the standard deviation of its noise, and the label's mean, where its values lie in [-1, 1].
+    `moment` is the released one, `error` the standard deviation of its noise, and `mean` the label's mean if its values
+    lie in [-1, 1].
     """
     bound = math.inf if mean is None else most_variance(mean)
     levels = np.maximum(variance_levels(moment / n, error / n, bound), _LEAST)
@@ -152,21 +152,13 @@ def least_label(moment: float, error: float, mean: float | None, *, n: int) -> f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slopes:
-    """Slopes of the mode, and what a released g ~ N(X b, Omega_0) says for b ~ N(0, tau X^-1) and against b = 0.
+    """Slopes of the mode, and the evidence of a released g ~ N(X b, Omega_0): b ~ N(0, tau X^-1) against b = 0."""
 
-    Attributes:
-        values: (q,) b_m.
-        tau: variance of a slope on a feature of moment 1.
-        basis: (q, q) T with T^T Omega_0 T = I and T^T X T = diag(strength).
-        strength: (q,) expected square of z = T^T g over tau.
-        left: (q,) tau strength / (1 + tau strength), what is left of z.
-    """
-
-    values: Array
-    tau: float
-    basis: Array
-    strength: Array
-    left: Array
+    values: Array  # (q,) b_m
+    tau: float  # variance of a slope on a feature of moment 1
+    basis: Array  # (q, q) T with T^T Omega_0 T = I and T^T X T = diag(strength)
+    strength: Array  # (q,) expected square of z = T^T g over tau
+    left: Array  # (q,) tau strength / (1 + tau strength), the rest of z
 
     @classmethod
     def of(cls, X: Array, g: Array, yy: float, *, omega: Array, exponent: float) -> Self:
@@ -184,7 +176,7 @@ class Slopes:
         return float(expit(self.log_bayes(self.basis.T @ g) + self.log_odds(label)))
 
     def log_odds(self, label: float) -> float:
-        """The log odds of signal, before g is seen: `largest_log_odds` over z ~ N(0, I), what there is without signal.
+        """The log odds of signal, before g is seen: `largest_log_odds` over z ~ N(0, I), the law without signal.
 
         `label` is the label's centred moment.
         """
@@ -272,7 +264,7 @@ class KeyedFit(MomentsFit):
     """Fits of n (C + m m^T), errors of which come from counts, means and sums alike."""
 
     def meat(self, system: System, r: Residual, errors: Errors, interval_for: IntervalFor) -> Array:  # noqa: ARG002 - as asked of all
-        # Of noise; about the table also of whose rows gave way, which is as if they had not been drawn.
+        # Of noise; about the table also of subjects whose rows gave way: they count as not drawn.
         noise = _pair_noise(system)
         found = noise.covariance(r.direction)
         gave_way = noise.gave_way

@@ -4,9 +4,9 @@ Centred moments of (x, y), q features x and the label y, are n Sigma + K^T E K -
 and e the noise of the linear terms, row 0 of E. For keyed subjects E begins with the presences of J parties, which all
 hold the same people here; to first order each column is about its mean by the presence of its party.
 
-Standard errors are those of the learner's `ols`, in closed form. What its `shrunken` explains is averaged over a few
-draws of E: each is fitted as the learner does, but for a search of the posterior mode that ends early, after ten steps,
-and knows of no columns but those of the task.
+Standard errors are those of the learner's `ols`, in closed form. The R^2 of its `shrunken` is averaged over a few draws
+of E. Each is fitted as the learner does, but the search of the posterior mode ends early, after ten steps, and knows
+only the columns of the task.
 """
 
 from dataclasses import dataclass, replace
@@ -43,17 +43,9 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draws:
-    """Some draws of the noise in centred moments.
-
-    Attributes:
-        noise: (m, q + 2, q + 2) E.
-        centred: (m, q + 1, q + 1) K^T E K.
-        bound: t, the 0.95 quantile of the spectral norm of the features' part of `centred`.
-    """
-
-    noise: Array
-    centred: Array
-    bound: float
+    noise: Array  # (m, q + 2, q + 2) E
+    centred: Array  # (m, q + 1, q + 1) K^T E K
+    bound: float  # t, the 0.95 quantile of the spectral norm of the features' part of `centred`
 
 
 class MomentsPlanner(Planner):
@@ -65,7 +57,7 @@ class MomentsPlanner(Planner):
         noise, T, unit = release.noise, release.T, release.unit
         c = np.append(-task.b, 1.0)
         slopes = noise.covariance(c)
-        level = float(release.linear @ (noise.basis @ c) ** 2)  # what it shares with the slopes is small: left out
+        level = float(release.linear @ (noise.basis @ c) ** 2)  # its covariance with the slopes is small: left out
         draws = _draws(unit.tobytes(), (T.T @ _centring(release.mean)).tobytes())
         r_squared = _r_squared(task, n, spread * draws.noise, release)
         return Prediction(
@@ -103,7 +95,7 @@ def _summed(terms: Terms) -> int:
 def unit_variances(terms: Terms) -> Array:
     """(p, p) variances of the entries at rho = 1/2, where sigma is the sensitivity; those of the intercept are first.
 
-    For keyed parties the presences, counted as 1, stand in its place. Epsilon and n leave them as they are, and are all
+    For keyed parties the presences, counted as 1, stand in its place. Epsilon and n do not change them, and are all
     alike here: they are computed once for a whole plan.
     """
     shape = replace(terms, k=None, n=0, epsilon=0.0, buckets=None, bounds=None, delta_implementation=None)
@@ -162,7 +154,7 @@ def _r_squared(task: RegressionTask, n: int, draws: Array, release: "_Release") 
     C = np.block([[task.xx, cross[:, None]], [cross, task.yy]])
     M = np.block([[np.ones((1, 1)), mean[None]], [mean[:, None], C + np.outer(mean, mean)]])
     fits = max(1, min(_MOST_FITS, _FITTED_COLUMNS // len(mean)))
-    noises = [sign * E for E in draws[: (fits + 1) // 2] for sign in (1, -1)]  # in pairs: what is odd in E cancels
+    noises = [sign * E for E in draws[: (fits + 1) // 2] for sign in (1, -1)]  # in pairs: odd terms in E cancel
     exact = np.linalg.inv(release.T)
     found = [_fitted(n * exact @ M @ exact.T + E, n, release) for E in noises[:fits]]
     return float(np.mean([_explained(task, n, level - mean[-1] + float(b @ mean[:-1]), b) for level, b in found]))
@@ -170,24 +162,17 @@ def _r_squared(task: RegressionTask, n: int, draws: Array, release: "_Release") 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Release:
-    """What the learner knows besides the moments.
-
-    Attributes:
-        linear: of what `noise` is of, the variance of its product with its intercept or presence.
-        omega: (q, q) Cov(v) at b = 0.
-        unit: (q + 2, q + 2) variances of entries of what is published of (1, x, y) at rho = 1/2. Those of keyed columns
-            are about their means, and taken as independent.
-        T: (q + 2, q + 2) with (1, x, y) = T @ what is published of them.
-        mean: (q + 1,) of (x, y); 0 where they are about it.
-    """
+    """What the learner knows besides the moments."""
 
     noise: EntryNoise
-    linear: Array
-    omega: Array
+    linear: Array  # for the columns of `noise`, variances of products with their intercept or presence
+    omega: Array  # (q, q) Cov(v) at b = 0
+    # (q + 2, q + 2) variances of published entries of (1, x, y) at rho = 1/2; for keyed columns about their means, as
+    # if independent
     unit: Array
     spread: float
-    T: Array
-    mean: Array
+    T: Array  # (q + 2, q + 2) with (1, x, y) = T @ their published columns
+    mean: Array  # (q + 1,) of (x, y); 0 if they are about it
 
     @classmethod
     def of(cls, terms: Terms, task: RegressionTask) -> Self:
@@ -238,6 +223,6 @@ def _fitted(published: Array, n: int, release: _Release) -> tuple[float, Array]:
 
 
 def _explained(task: RegressionTask, n: int, level: float, b: Array) -> float:
-    """1 - ((1 + 1/n) (residual + (b - b0)^T xx (b - b0)) + level^2) / yy, `level` being what the mean is off by."""
+    """1 - ((1 + 1/n) (residual + (b - b0)^T xx (b - b0)) + level^2) / yy, `level` being the error of the mean."""
     gap = b - task.b
     return 1 - ((1 + 1 / n) * (task.residual + float(gap @ task.xx @ gap)) + level**2) / task.yy

@@ -25,6 +25,18 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class RowMechanism(Mechanism):
+    @property
+    def fit(self) -> "FitMethod":
+        from commingle.shared.mechanisms.rows.fit import MIXED_ROWS, PLAIN_ROWS  # noqa: PLC0415 - scipy loads slowly
+
+        return MIXED_ROWS if self.sketched else PLAIN_ROWS
+
+    @property
+    def planner(self) -> "Planner":
+        from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS, PLAIN_ROWS  # noqa: PLC0415 - as above
+
+        return MIXED_ROWS if self.sketched else PLAIN_ROWS
+
     def rows(self, terms: Terms) -> int:
         return terms.rows
 
@@ -55,20 +67,8 @@ def _gram(matrix: NDArray[np.int64], step: float) -> NDArray[np.float64]:
 class Dgm(RowMechanism):
     """Plain Gaussian noise on every row: Q + N, n x d (docs/design/encoding.md#plain-noise)."""
 
-    @property
-    def fit(self) -> "FitMethod":
-        from commingle.shared.mechanisms.rows.fit import PLAIN_ROWS  # noqa: PLC0415 - scipy loads slowly
-
-        return PLAIN_ROWS
-
-    @property
-    def planner(self) -> "Planner":
-        from commingle.shared.mechanisms.rows.forecast import PLAIN_ROWS  # noqa: PLC0415 - as above
-
-        return PLAIN_ROWS
-
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        # That its target may be missing, besides: products over those who have it are not to be had without noise.
+        # Besides, a target that may be missing: products over those who have it cannot be had without noise.
         marked = any(a.name == spec.target and a.missing == "indicator" for a in spec.terms.attributes)
         return [*super().problems(spec), *(["the target of dgm may not be missing"] if marked else [])]
 
@@ -93,18 +93,6 @@ class Rmgm(RowMechanism):
 
     sketched = True
     leaves = "Random mixtures of all rows, with random noise added here. No row leaves, and no list of people."
-
-    @property
-    def fit(self) -> "FitMethod":
-        from commingle.shared.mechanisms.rows.fit import MIXED_ROWS  # noqa: PLC0415 - scipy loads slowly
-
-        return MIXED_ROWS
-
-    @property
-    def planner(self) -> "Planner":
-        from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS  # noqa: PLC0415 - as above
-
-        return MIXED_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
         width = len(spec.matrix_columns)
@@ -141,7 +129,7 @@ class KeyedRmgm(Rmgm):
     """
 
     keyed = True
-    of_rows = False  # what is fitted are pairwise moments of the rows
+    of_rows = False  # fits use pairwise moments of the rows
     publishes = "noisy rows of keyed data sets"
 
     @property
@@ -151,7 +139,7 @@ class KeyedRmgm(Rmgm):
         return KEYED
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
-        # That mixing is sparse, besides: what it does to fits of keyed subjects is not measured.
+        # Besides, sparse mixing: its effect on fits of keyed subjects is not measured.
         sparse = ["keyed data sets are mixed by a dense projection; leave projection out"] if spec.projection else []
         return super().problems(spec) + sparse
 

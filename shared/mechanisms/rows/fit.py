@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import fdtrc
 
+from commingle.shared.errors import SingularError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import SingularError
 from commingle.shared.estimation.method import (
     CONSTANT,
     FAILURE,
@@ -40,7 +40,7 @@ def measure(system: System) -> Signal:
         return Signal(c, c.X, math.inf, math.inf, math.nan, math.nan, 0.0, 1.0)
     inverse = _invert(c.X, system)
     slopes = inverse @ c.g
-    # what cancels to less than rounding is rounding
+    # a difference below rounding is rounding
     residual = max(c.yy - float(slopes @ c.g), np.finfo(float).eps * (system.yy or 1.0))
     eigenvalues = np.linalg.eigvalsh(c.X - c.rows * c.V)
     # inverse of the block over (x, y): X^-1 bordered by 0, plus c c^T / residual with c = (-slopes, 1)
@@ -66,14 +66,14 @@ def measure(system: System) -> Signal:
 def enough_signal(rows: int) -> float:
     """The least feature_root to be trusted, exp(3 sqrt(2/m)) for m rows: 1.28 at 300, 1.09 at 2,000, 1.004 at 10^6.
 
-    A root of m normal rows is known to a relative error of about sqrt(2/m). Nearer to 1 than three of these,
-    measurement_error was measured to lose against ols; beyond, its intervals hold what they promise (docs/coverage.md).
+    A root of m normal rows is known to a relative error of about sqrt(2/m). In measurements measurement_error loses
+    against ols within three of these of 1; beyond, its intervals hold what they promise (docs/coverage.md).
     """
     return math.exp(_SIGNAL_ERRORS * math.sqrt(2 / rows))
 
 
 def noise_bound(c: Centred) -> float:
-    """What noise alone may show in the features' moment, above its mean (`bound_of`)."""
+    """The most that noise alone may add to the features' moment, above its mean (`bound_of`)."""
     return bound_of(top=largest_eigenvalue(c.V), trace=float(np.trace(c.V)), rows=c.rows)
 
 
@@ -88,10 +88,10 @@ def bound_of(*, top: float, trace: float, rows: int) -> float:
 
 
 def _unexplained(c: Centred, inverse: Array) -> float:
-    """What the signal alone leaves of the label: yy - d^T (X + m^2 v v^T / yy)^-1 d with d = g - m v.
+    """The part of the label that the signal alone leaves: yy - d^T (X + m^2 v v^T / yy)^-1 d with d = g - m v.
 
-    Where the noise of label and features shares v, their cross moment of m rows has mean m v and covariance
-    X yy / m + m v v^T without any signal; without v this is the residual of least squares.
+    If the noise of label and features shares v, their cross moment of m rows has mean m v and covariance X yy / m + m v
+    v^T without any signal; without v this is the residual of least squares.
     """
     d, w = c.g - c.rows * c.v, inverse @ c.v
     explained = d @ inverse @ d - (d @ w) ** 2 / (c.yy / c.rows**2 + c.v @ w)  # Sherman-Morrison
@@ -132,7 +132,7 @@ def ols(system: System, signal: Signal) -> Array:  # noqa: ARG001 - all estimato
 def debiased(system: System, signal: Signal) -> Array:  # noqa: ARG001 - as above
     """H = (G_xx - k V_xx + 1e-5 n I)^-1: the expected noise subtracted, DGM-OLS of Wu et al. 2022.
 
-    Where noise outweighs signal it is indefinite and the fit is useless.
+    If noise outweighs signal it is indefinite and the fit is useless.
     """
     return inverse(system.xx + _RIDGE * system.n * np.eye(len(system.xy)) - system.rows * system.V_xx)
 

@@ -33,20 +33,13 @@ _NO_NOISE = 1e12  # stands for an infinite root
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """A task as published, in the basis of the module.
-
-    Attributes:
-        lam, beta: (q,) variances of the features and slopes.
-        noise: variance of the features' noise; `noise_y` of the label's.
-        columns_per_noise: sum of V over its largest entry.
-    """
-
     task: RegressionTask
+    # lam, beta: (q,) variances of the features and slopes
     lam: Array
     beta: Array
-    noise: float
+    noise: float  # variance of the features' noise; `noise_y` of the label's
     noise_y: float
-    columns_per_noise: float
+    columns_per_noise: float  # sum of V over its largest entry
     n: int
     rows: int
 
@@ -153,7 +146,7 @@ def _published(terms: Terms, task: RegressionTask) -> tuple[Array, _Rows]:
     return T, _Rows(task, lam, beta, top, noise_y, float(np.trace(relative)), terms.n, terms.rows)
 
 
-@lru_cache(maxsize=8)  # epsilon, n and k leave it as it is: one for a whole plan
+@lru_cache(maxsize=8)  # epsilon, n and k do not change it: one for a whole plan
 def _basis(task: RegressionTask, relative: bytes) -> tuple[Array, Array, Array]:
     """T (q, q), lambda (q,) and beta (q,), for a covariance V of the noise up to a factor, as bytes.
 
@@ -212,8 +205,8 @@ def _f_statistic(p: _Rows) -> tuple[float, float]:
 def _shrunken(p: _Rows, root: float, expected: float, deviation: float, threshold: float) -> float:
     """Expected R^2 of s b_e + (1 - s) j b_r, averaged over the F statistic that s and j depend on (log-normal).
 
-    That blend of an attenuation undone (b_e) and a damped fit (b_r) stands for the learner's `shrunken`, whose weights
-    have no expectation in closed form; how near it comes is measured in docs/forecasts.md.
+    That blend of an undone attenuation (b_e) and a damped fit (b_r) stands for the learner's `shrunken`, whose weights
+    have no expectation in closed form; docs/forecasts.md measures how near it comes.
     """
     q, df = len(p.lam), p.degrees
     eager, damped = _eager(p, root), _damped(p)
@@ -235,7 +228,7 @@ def _eager(p: _Rows, root: float) -> Array:
 def _damped(p: _Rows) -> Array:
     """(kappa lambda + l)^-1, l the learner's bound on the noise less the least eigenvalue left, per row.
 
-    The learner damps all columns alike, this all columns in proportion to their noise.
+    The learner damps all columns alike; this damps them in proportion to their noise.
     """
     m = p.rows - 1
     least = float(p.omega.min()) * _edge(p) - p.noise
@@ -260,7 +253,7 @@ def _r_squared(p: _Rows, h: Array) -> float:
 
 
 def _constant(p: _Rows) -> float:
-    """- (1/rows + v_y / (n yy)): what the private mean of the label loses."""
+    """- (1/rows + v_y / (n yy)): the loss of the private mean of the label."""
     return -_of_rows(p) * (1 / p.rows + p.noise_y / (p.n * p.task.yy))
 
 

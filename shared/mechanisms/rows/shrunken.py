@@ -1,10 +1,10 @@
 """For prediction: as much of the measurement-error fit as there is reason to believe (docs/proofs/prediction.md).
 
-In the basis in which noise and moments are both diagonal every direction of the features gets its own factor: what
-undoes the attenuation there, times what is left of a normal prior, times the probability that there is any signal. With
-signal either all directions share it or one feature alone has it. The probability of signal is o B / (1 + o B), B the
-Bayes factor and o the prior odds, which are as large as the loss allows that is to be expected of a label which has
-nothing to do with the features. The means of label and features are pulled from what was released towards the centre of
+In the basis in which noise and moments are both diagonal every direction of the features gets its own factor: the
+inverse of the attenuation there, times the rest that a normal prior leaves, times the probability that there is any
+signal. With signal either all directions share it or one feature alone has it. The probability of signal is o B / (1 +
+o B), B the Bayes factor and o the prior odds. They are as large as the expected loss allows for a label that has
+nothing to do with the features. The means of label and features are pulled from the released ones towards the centre of
 their public bounds.
 """
 
@@ -15,10 +15,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtri, expit, ndtri
 
+from commingle.shared.errors import SingularError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import SingularError
 from commingle.shared.estimation.method import Signal, inverse
-from commingle.shared.estimation.prior import largest_log_odds, most_variance, posterior_mean, variance_levels
+from commingle.shared.estimation.posterior import largest_log_odds, most_variance, posterior_mean, variance_levels
 from commingle.shared.estimation.system import Centred, System
 
 R_SQUARED = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])  # equally likely in between
@@ -35,20 +35,14 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Directions:
-    """The basis T, (q, q), with T^T X T = I and T^T (m V_xx) T = diag(noise).
-
-    Attributes:
-        noise: (q,) share of noise in the release's moment; expected at most 1.
-        share: (q,) what is believed of 1 - noise, the share of signal; positive.
-        z: (q,) T^T g. Given X, z ~ N(zeta, tau^2 I) with tau^2 the variance of a published label given its features.
-        features: (q, q), a unit row for each feature: where zeta lies if that one alone has a slope.
-    """
+    """The basis T, (q, q), with T^T X T = I and T^T (m V_xx) T = diag(noise)."""
 
     basis: Array
-    noise: Array
-    share: Array
+    noise: Array  # (q,) share of noise in the release's moment; expected at most 1
+    share: Array  # (q,) the believed 1 - noise, the share of signal; positive
+    # (q,) T^T g. Given X, z ~ N(zeta, tau^2 I) with tau^2 the variance of a published label given its features.
     z: Array
-    features: Array
+    features: Array  # (q, q), a unit row for each feature: the direction of zeta if it alone has a slope
 
     def price(self, rows: int) -> Array:
         """(q,): a factor f of z loses f^2 z^2 price - 2 f z zeta; noise/m is what the noisy means add."""
@@ -69,13 +63,10 @@ class _Family:
 
     The logarithm of prior times likelihood, over the likelihood without signal, is
     base - against yy + precision (sum z^2 kept), the square being that along the feature's row if it is alone.
-
-    Attributes:
-        kept: (M, q) h/(1+h), what is left of z.
-        base, against, precision: (M, 1), or (M, q) of features alone; precision is 1 / (2 tau^2).
     """
 
-    kept: Array
+    kept: Array  # (M, q) h/(1+h), the rest of z
+    # base, against, precision: (M, 1), or (M, q) of features alone; precision is 1 / (2 tau^2)
     base: Array
     against: Array
     precision: Array
@@ -140,7 +131,7 @@ class Belief:
 
 
 def shrinkage(belief: Belief, yy: float) -> Array:
-    """What is left of the release's z, (q, q), given its yy: E[zeta | z] = (this) z."""
+    """The factor of the release's z, (q, q), given its yy: E[zeta | z] = (this) z."""
     d = belief.directions
     yy = max(yy, float(d.z @ d.z))
     [log_bayes], [left], [left_alone] = belief.given(d.z[None], np.array([yy]))
@@ -197,7 +188,7 @@ def shrunken(system: System, signal: Signal) -> Array:
 
 
 def believed_means(c: Centred) -> tuple[float, Array]:
-    """The label's mean over what was released of it, and the features' means, (q,); without intercept there are none.
+    """The believed mean of the label over the released one, and the features' means, (q,); none without intercept.
 
     A mean of k noisy rows is off by N(0, (X_jj/m) / G_11); encoded, it lies in [-1, 1].
     """
@@ -212,8 +203,8 @@ def believed_means(c: Centred) -> tuple[float, Array]:
 def directions(system: System, c: Centred) -> Directions:
     """The basis, and how much of every direction is signal.
 
-    1 - noise is off by about sqrt(2/m). Its prior is exponential about what features of variance FEATURE_VARIANCE
-    would show, which shifts a normal posterior by -s^2 / mean, cut off to [0, 1].
+    1 - noise is off by about sqrt(2/m). Its prior is exponential about the signal of features of variance
+    FEATURE_VARIANCE, which shifts a normal posterior by -s^2 / mean, cut off to [0, 1].
     """
     from scipy.linalg import eigh  # noqa: PLC0415 - loads slowly, and no other estimator needs it
 
@@ -232,7 +223,7 @@ def directions(system: System, c: Centred) -> Directions:
 
 
 def label_variance(system: System, c: Centred, mean: float) -> Label:
-    """What the variance of a published label may be, given its mean.
+    """Possible variances of a published label, given its mean.
 
     yy/m = v_y + s with s = (n/k) Var(y), off by sqrt(2/m) of itself. Encoded into [-1, 1], Var(y) is bounded; without
     an intercept the units are others and it is not.

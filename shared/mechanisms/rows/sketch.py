@@ -58,7 +58,8 @@ _TOGETHER = 8 * TABLES  # subjects
 class SignStream:
     """The sign matrix of one release seed, with random access by name. Not safe to share between threads.
 
-    The label is what the stream is for; another label is another stream. Raises MixingError: the seed is not 32 bytes.
+    The label is the purpose of the stream; another label is another stream. Raises MixingError: the seed is not 32
+    bytes.
     """
 
     def __init__(self, seed: bytes, *, label: bytes = _LABEL) -> None:
@@ -88,7 +89,7 @@ class SignStream:
 
 
 def name_words(names: NDArray[np.integer]) -> NDArray[np.uint32]:
-    """What the stream takes of m names, (m, 3) words. Raises MixingError: they are neither ranks nor pseudonyms."""
+    """The input of the stream for m names, (m, 3) words. Raises MixingError: they are neither ranks nor pseudonyms."""
     if names.ndim == 2 and names.dtype == np.uint8 and names.shape[1] >= NAME_BYTES:  # noqa: PLR2004 - a matrix
         first = np.ascontiguousarray(names[:, :NAME_BYTES])
         return first.view(">u4").astype(np.uint32)
@@ -105,8 +106,8 @@ def name_words(names: NDArray[np.integer]) -> NDArray[np.uint32]:
 class MixedRows(ABC):
     """Accumulates Y = S Q, (k, d), over batches of rows of Q; memory does not grow with the number of rows.
 
-    Y is a function of the (name, row) pairs alone (docs/proofs/projection.md, 2). Each name must occur once, for which
-    the caller vouches. One caller at a time. Raises MixingError: k or d below 1.
+    Y is a function of the (name, row) pairs alone (docs/proofs/projection.md, 2). The caller vouches that each name
+    occurs once. One caller at a time. Raises MixingError: k or d below 1.
     """
 
     def __init__(self, k: int, d: int) -> None:
@@ -121,7 +122,7 @@ class MixedRows(ABC):
 
         Raises MixingError: shapes, types or ranges are wrong; nothing was added.
         """
-        name_words(names)  # what it refuses, before anything is added
+        name_words(names)  # it refuses bad names before anything is added
         self._check(q, len(names))
         self._subjects += len(names)
         self._add(names, q)
@@ -224,7 +225,7 @@ class SparseProjection(MixedRows):
 
 
 class CompiledProjection(MixedRows):
-    """What `Projection` accumulates, by compiled loops. `add` uses two threads, each for its own rows."""
+    """The same as `Projection`, by compiled loops. `add` uses two threads, each for its own rows."""
 
     def __init__(self, seed: bytes, k: int, d: int) -> None:
         super().__init__(k, d)
@@ -261,15 +262,15 @@ class CompiledProjection(MixedRows):
 
 
 def squared_norm(projection: ProjectionName | None, k: int) -> int:
-    """||S e_i||^2 of every column, what one row counts for in a block's squared sensitivity.
+    """||S e_i||^2 of every column: the weight of one row in a block's squared sensitivity.
 
-    k entries +-1, the paper's (Wu et al. 2022), or one where mixing is sparse.
+    k entries +-1, the paper's (Wu et al. 2022), or one if mixing is sparse.
     """
     return k if projection is None else 1
 
 
 def mixed_rows(projection: ProjectionName | None, seed: bytes, *, k: int, d: int) -> MixedRows:
-    """An empty sum of d columns; dense ones by loops where the package was built with them, to the same integers."""
+    """An empty sum of d columns; dense ones by loops if the package was built with them, to the same integers."""
     if projection is not None:
         return SparseProjection(seed, k, d)
     return CompiledProjection(seed, k, d) if available() else Projection(seed, k, d)

@@ -1,8 +1,8 @@
-"""A console: pages for people whom a door lets in: one on this machine who opened a link, or who sign on by a provider.
+"""A console: pages for people. A door lets them in: by a link on this machine, or by single sign-on.
 
-The link works once, in one browser. Of those who sign on, each session is of one person and of one browser. Whatever a
-page shows or sends is somebody else's to check. What is checked here is who may ask from a browser: a session, this
-address and no other, and forms of its own.
+The link works once, in one browser. With single sign-on, each session belongs to one person and one browser. Others
+check what a page shows or sends. The console checks who may ask from a browser: it requires a session, this address and
+no other, and forms of its own.
 """
 
 import hmac
@@ -33,14 +33,14 @@ from commingle.shared.runtime.pages.site import HEADERS, Site, read_form
 from commingle.shared.runtime.problem import problem
 from commingle.shared.runtime.server import Application, Served, listen, run
 from commingle.shared.runtime.sso import Place, SsoSettings
-from commingle.shared.runtime.tracing import NO_TELEMETRY
+from commingle.shared.runtime.telemetry import NO_TELEMETRY
 
 Answer = TypeVar("Answer")
 COOKIE = "commingle_console"
 _SECONDS = 8 * 3600.0
 _HOST = "127.0.0.1"
 _ENDED = "/enter/ended"
-_AT_ONCE = 4  # threads that wait for a provider; those of people who are signed on are others
+_AT_ONCE = 4  # threads that wait for a provider; people who are signed on use others
 _SIGN_IN_SECONDS = 600
 _LOOK_SECONDS = 30.0
 _AWAY = (
@@ -52,26 +52,19 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Session:
-    """One browser's.
+    """The session of one browser."""
 
-    Attributes:
-        person: whose decisions it makes; empty where that is for who decides to say.
-        token: with which its pages ask the local API; None for the operator.
-        name: under which somebody last decided, to be offered again.
-        csrf: what every form has to send back.
-    """
-
-    person: str = ""
-    token: str | None = field(default=None, repr=False)
-    name: str = ""
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    person: str = ""  # the person whose decisions it makes; empty if the person who decides gives a name
+    token: str | None = field(default=None, repr=False)  # its pages ask the local API with this; None for the operator
+    name: str = ""  # the name under which somebody last decided, to be offered again
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)  # every form has to send this back
 
     def confirms(self, csrf: str) -> bool:
         return _same(csrf, self.csrf)
 
 
 class LinkDoor:
-    """Lets in the browser that comes first with a link, for some hours. `command` is what prints the link."""
+    """Lets in, for some hours, the browser that first comes with a link. The command `command` prints the link."""
 
     unguarded: frozenset[str] = frozenset()
 
@@ -94,7 +87,7 @@ class LinkDoor:
         return [Route("/enter/{link}", enter, methods=["GET"])]
 
     def enter(self, link: str) -> str | None:
-        """The cookie of the browser that comes first with the link; None for everybody else."""
+        """The cookie for the browser that first comes with the link; None for all others."""
         with self._guard:
             if not (self.link and _same(link, self.link)):
                 return None
@@ -103,7 +96,7 @@ class LinkDoor:
             return self._cookie
 
     def knows(self, cookie: str | None) -> bool:
-        """Whether that is the session's, and it is not over."""
+        """Whether that is the cookie of the session, and the session is not over."""
         return bool(cookie and self._cookie and _same(cookie, self._cookie) and self._clock() < self._ends)
 
     def session(self, request: Request) -> Session | None:
@@ -130,13 +123,7 @@ class _Open:
 
 
 class SsoDoor:
-    """Lets in who is in a group that may read.
-
-    Args:
-        provider: who says who it is.
-        opened: makes the token with which a session asks the local API, where there is one.
-        closed: revokes the token of a session that somebody has ended.
-    """
+    """Lets in people who are in a group that may read."""
 
     unguarded: frozenset[str] = frozenset({_ENDED})
 
@@ -144,8 +131,8 @@ class SsoDoor:
         self,
         provider: Provider,
         *,
-        opened: Callable[[Principal], str] = lambda _: "",
-        closed: Callable[[str], None] = lambda _: None,
+        opened: Callable[[Principal], str] = lambda _: "",  # makes the token for the local API, if there is one
+        closed: Callable[[str], None] = lambda _: None,  # revokes the token of a session that somebody has ended
         clock: Callable[[], float] = monotonic,
     ) -> None:
         settings = provider.settings
@@ -158,7 +145,7 @@ class SsoDoor:
         self.cookie, self._attempt = (f"{prefix}commingle-{use}-{of_address}" for use in ("session", "sign-in"))
         self._key, self._guard, self._limiter = secrets.token_bytes(32), Lock(), CapacityLimiter(_AT_ONCE)
         self._opening = CapacityLimiter(1)  # of two sessions of one person the later's token is the one that lives
-        self._one_at_a_time = CapacityLimiter(1)  # anybody can send logout tokens: who signs in does not wait for them
+        self._one_at_a_time = CapacityLimiter(1)  # everybody can send logout tokens: signing in does not wait for them
         self._sessions: dict[str, _Open] = {}
         self._ends: dict[str, tuple[int, Ended]] = {}  # by the token's name, numbered as they came
         self._came = 0
@@ -180,7 +167,7 @@ class SsoDoor:
         ]
 
     def session(self, request: Request) -> Session | None:
-        """Whose request it is. What a page fetches by itself keeps no session open."""
+        """The session of a request. What a page fetches by itself keeps no session open."""
         cookie, now = request.cookies.get(self.cookie, ""), self._clock()
         with self._guard:
             found = self._sessions.get(cookie)
@@ -193,7 +180,7 @@ class SsoDoor:
             return found.session
 
     def end_over(self, now: float) -> None:
-        """End what is over by then, with its tokens. It is asked to again and again: who idles does not come back."""
+        """End the sessions that are over, and their tokens. A timer calls it: a person who idles does not come back."""
         with self._guard:
             over = {at: one for at, one in self._sessions.items() if self._is_over(one, now)}
             for at in over:
@@ -211,7 +198,7 @@ class SsoDoor:
         return now >= min(one.ends, one.seen + 60 * self._settings.idle_minutes)
 
     async def refuse(self, request: Request, site: Site) -> Response:
-        """Send who wants to see a page to the provider, with the way back."""
+        """Send a person who wants to see a page to the provider, with the way back."""
         if "text/html" not in request.headers.get("accept", ""):
             return problem(401, SignInError.code, "nobody has signed in", self.said)
         if request.method != "GET":
@@ -239,7 +226,7 @@ class SsoDoor:
         return answer
 
     async def _ended(self, token: str) -> Response:
-        """The provider itself ends sessions: in no browser, so its signature is what counts, and no origin."""
+        """The provider itself ends sessions, without a browser: so its signature counts, and no origin."""
         try:
             over = self._end(await to_thread.run_sync(self._provider.ended, token, limiter=self._one_at_a_time))
         except CommingleError as error:
@@ -250,7 +237,7 @@ class SsoDoor:
         return Response(headers=dict(HEADERS))
 
     def _end(self, ended: Ended) -> Sequence[_Open]:
-        """Sessions that are over. What was said is kept for who is about to get one, and against being said again."""
+        """The sessions that end. Ends are kept: for people who are about to get a session, and against replays."""
         now = time()
         with self._guard:
             self._ends = {jti: one for jti, one in self._ends.items() if now < one[1].until + _SIGN_IN_SECONDS}
@@ -291,9 +278,9 @@ class SsoDoor:
         return answer
 
     def _open(self, principal: Principal, former: str, came: int) -> str:
-        """A session under a new cookie. The browser's former one ends, and the person's in another browser.
+        """A session under a new cookie. The browser's former session ends, and the person's in another browser.
 
-        Raises SignInError where the provider has ended it since so many ends had come.
+        Raises SignInError if the provider has ended this session since `came` ends had come.
         """
         session = Session(principal.person, self._opened(principal), principal.name)
         cookie, now = secrets.token_urlsafe(32), self._clock()
@@ -307,7 +294,7 @@ class SsoDoor:
             if not over:
                 self._sessions[cookie] = _Open(principal, session, now + 60 * self._settings.session_minutes, now)
         if over:
-            with suppress(OSError, CommingleError):  # as where a session is closed
+            with suppress(OSError, CommingleError):  # as when a session is closed
                 self._closed(session.token or "")
             raise SignInError("the provider has ended this session", remedy=self.said)
         _log.info(
@@ -336,15 +323,11 @@ def _left(site: Site) -> Response:
 
 
 Door: TypeAlias = LinkDoor | SsoDoor
-"""Who gets in, under which address (`origin`): its ways in are below /enter/, which is open to all."""
+"""Decides who gets in, under the address `origin`; its ways in are below /enter/, which is open to all."""
 
 
 class Guard:
-    """Asks a door before an application is asked.
-
-    Args:
-        unguarded: paths that are open to all under any name, for who watches the service.
-    """
+    """Asks a door before an application; paths in `unguarded` are open to all under any host name, for monitoring."""
 
     def __init__(self, app: ASGIApp, *, door: Door, site: Site, unguarded: frozenset[str] = frozenset()) -> None:
         self._app, self._door, self._site, self._unguarded = app, door, site, unguarded | door.unguarded
@@ -372,7 +355,7 @@ class Guard:
         return None if is_open or session is not None else await self._door.refuse(request, self._site)
 
     def _is_ours(self, request: Request) -> bool:
-        """Whether a request is for this address (no other name was made to lead here), and a form is from it."""
+        """Whether a request is for this address (and no other name leads here), and a form comes from this address."""
         origin = self._door.origin
         return request.headers.get("host") == origin.partition("://")[2] and (
             request.method in {"GET", "HEAD"} or request.headers.get("origin") == origin
@@ -388,13 +371,11 @@ def entrance(door: Door, site: Site) -> list[BaseRoute]:
 
 
 class ConsolePages:
-    """Pages behind a door."""
-
     def __init__(self, site: Site, door: Door) -> None:
         self._site, self._door = site, door
 
     def application(self) -> FastAPI:
-        """An application without pages yet: the way in and out, and nothing to anybody who has no session."""
+        """An application without pages yet: only the way in and out."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, telemetry=NO_TELEMETRY)
         app.add_middleware(Guard, door=self._door, site=self._site)
         app.add_exception_handler(404, self._nowhere)
@@ -403,23 +384,23 @@ class ConsolePages:
         return app
 
     def session(self, request: Request) -> Session:
-        """Whose page it is: the guard has let nobody else in."""
+        """The session of this page: the guard has let in nobody without one."""
         found: Session = request.state.session
         return found
 
     async def refusal(self, request: Request, form: Mapping[str, str]) -> Response | None:
-        """The answer to a form of no page of this session, or of a session that ended before all of it had come."""
+        """The answer to a form of no page of this session, or of a session that ended while the form came in."""
         session = self.session(request)
         if self._door.session(request) is not session:
             return await self._door.refuse(request, self._site)
         return None if session.confirms(form.get("csrf", "")) else self.refused()
 
     def refused(self) -> Response:
-        """For what no page of ours sends."""
+        """The answer to what no page of ours sends."""
         return self._site.refused("Nothing to see here", self._door.said, status=403, back=False)
 
     def unanswered(self, said: str) -> Response:
-        """For a page whose contents could not be asked for."""
+        """The answer for a page whose contents could not be asked for."""
         return self._site.refused("This could not be asked", said, status=502, back=True)
 
     async def _nowhere(self, _: Request, __: Exception) -> Response:
@@ -427,7 +408,7 @@ class ConsolePages:
 
 
 def run_console(make: Callable[[Door], Application], only: Session, *, port: int, command: str) -> None:
-    """Print a link that works once, and serve until Ctrl-C what is made for its door."""
+    """Print a link that works once, and serve the application for its door until Ctrl-C."""
     listener = listen(host=_HOST, port=port)
     # cookies know no ports: under a name of its own, no other server on this machine is sent this one's
     address = f"{secrets.token_hex(8)}.localhost:{listener.getsockname()[1]}"
@@ -444,7 +425,7 @@ def run_sso_console(
     opened: Callable[[Principal], str] = lambda _: "",
     closed: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve until Ctrl-C what is made for people who sign on. Raises MissingExtraError, PortInUseError."""
+    """Serve the application for people who sign on, until Ctrl-C. Raises MissingExtraError, PortInUseError."""
     door = SsoDoor(Provider(settings), opened=opened, closed=closed)
     served = Served(make(door), listen(host=place.host, port=place.port), place.tls)
     say(f"People sign in at {door.origin}; this listens at {served.url}.")

@@ -1,6 +1,6 @@
-"""Pages that a server renders: nothing from elsewhere, nothing inline, and every text as it may be shown.
+"""Pages that a server renders: nothing from elsewhere, nothing inline, and every text printable.
 
-The reference of an HTTP interface is made of its OpenAPI document: it needs no script and no other server.
+The reference of an HTTP interface is made from its OpenAPI document: it needs no script and no other server.
 """
 
 import json
@@ -39,22 +39,15 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 
 
 class Site:
-    """The pages of one service.
-
-    Args:
-        templates: its own, beside those that all services share.
-        name: what is written at the top of every page.
-        pages: where the top of every page leads: address and name.
-        shown: functions and values for its templates.
-    """
+    """The pages of one service."""
 
     def __init__(
         self,
-        templates: Path | None,
+        templates: Path | None,  # its own, besides those that all services share
         *,
         name: str,
-        pages: Sequence[tuple[str, str]],
-        shown: Mapping[str, Any] = MappingProxyType({}),
+        pages: Sequence[tuple[str, str]],  # links at the top of every page: address and name
+        shown: Mapping[str, Any] = MappingProxyType({}),  # functions and values for its templates
     ) -> None:
         self._templates = Environment(
             loader=FileSystemLoader([_SHARED] if templates is None else [templates, _SHARED]),
@@ -85,7 +78,7 @@ class Site:
 
 
 async def read_form(request: Request, *, most: int = 0) -> dict[str, str]:
-    """The first value of every field, of a few and `most` more; none where it is no form of ours."""
+    """The first value of every field, of a few and `most` more; empty if this is no form of ours."""
     try:
         received = await read_body(request, _LARGEST_FORM + most * _LARGEST_FIELD)
         fields = parse_qs(
@@ -108,7 +101,7 @@ _COUNTS = {"minItems": "at least {} items", "maxItems": "at most {} items"}
 
 
 def add_reference(app: Starlette, site: Site) -> None:
-    """The page `/docs` of what the application's OpenAPI document says, and the files it loads."""
+    """The page `/docs` of the application's OpenAPI document, and the files it loads."""
     words = {"kind_of": kind_of, "model_of": model_of, "examples_of": _examples, "as_text": _in_full}
 
     def show(request: Request) -> Response:
@@ -139,7 +132,7 @@ def _in_full(value: object) -> str:
 
 
 def kind_of(schema: Document) -> str:
-    """What a schema takes, in words."""
+    """The values that a schema takes, in words."""
     default = f"; {schema['default']!r} where left out" if schema.get("default") is not None else ""
     return _kind(schema) + default
 
@@ -163,7 +156,7 @@ def _kind(schema: Document) -> str:
 
 
 def model_of(schema: Document) -> str:
-    """The name of the model that it holds; empty where it holds none."""
+    """The name of the model in a schema; empty if there is none."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix(_REFERENCE)
     inner = [schema.get("items", {}), *schema.get("anyOf", ()), *schema.get("oneOf", ())]

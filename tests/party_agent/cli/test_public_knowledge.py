@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle.party_agent.data.ranges import draft_schema, known_ranges
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import Whitening, parse_attributes
 from commingle.shared.dp.fixed_point import IntegerMap
+from commingle.shared.errors import SpecError
 from commingle.shared.runtime.errors import SettingsError
 from tests.world.command import Command
 

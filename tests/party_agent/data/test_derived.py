@@ -19,9 +19,9 @@ from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.sources import FileSource, PushedSource
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
-from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.errors import DocumentError, SpecError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.private.tables import rows_of as rows_in
 from tests.world.consortium import Consortium, write_csv

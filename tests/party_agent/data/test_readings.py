@@ -23,9 +23,9 @@ from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
+from commingle.shared.errors import SpecError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import approved_by_all, change_table, reason_of, spent, state_of
 from tests.world.consortium import SCHEMAS, Consortium, CrashError, N, Noise, rows_of, strictly, write_csv

@@ -14,8 +14,8 @@ from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.operate.membership import confirm, enrol, joined, make_home, roster, share_linkage_key
 from commingle.shared.documents.dsse import SigningKey
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.invitation import Invitation, words_of
+from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from commingle.shared.runtime.settings import system_clock

@@ -12,7 +12,7 @@ from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.statements import Sums
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.plan import plan_block
 from tests.party_agent.private.tables import column

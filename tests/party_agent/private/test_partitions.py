@@ -23,10 +23,10 @@ from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.privatise import BlockRequest, KeyedRows
 from commingle.party_agent.private.sources import SourceTable, TableScan, open_table
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.subject_ids import SubjectKey
+from commingle.shared.errors import DocumentError
 from tests.party_agent.private.lake import lake, write_partitions
 from tests.party_agent.private.releases import RELEASES, N, Release, columns_of, request_of
 from tests.party_agent.private.releases import before_noise as before_noise_of

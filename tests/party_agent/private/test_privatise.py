@@ -18,9 +18,9 @@ from commingle.party_agent.private.privatise import BlockRequest, ExchangedRows,
 from commingle.party_agent.private.snapshot import NO_SNAPSHOT
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.schema import Attribute, Whitening
-from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import squared_row_limit
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.two_stages import column_sums
 from commingle.shared.release.checks import closed
 from tests.party_agent.private.releases import (
     RELEASES,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from commingle.party_agent.private import sorting
 from commingle.party_agent.private.sorting import PlacedRows, RecordSorter, packed, unpacked
 from commingle.shared.documents.terms import Terms
+from commingle.shared.mechanisms import mechanism_named
 from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.moments.block import Buckets
-from commingle.shared.mechanisms.registry import mechanism_named
 
 Record = tuple[bytes, tuple[int, int]]
 ENTRY = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-32768, -1, 0, 1, 256, 32768])

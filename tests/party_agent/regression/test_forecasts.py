@@ -21,11 +21,11 @@ from commingle.party_agent.private.regression.sums import (
     two_stage,
 )
 from commingle.party_agent.regression.forecasts import RegressionDesign, assumed_moment, choose, describe, predict
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.sensitivity import Adjacency
+from commingle.shared.errors import SpecError
 
 Run = Callable[[Sample, Privacy, Measure], Estimate]
 NUMBERS = tuple(NumericAttribute(name=f"x{j}", lower=-1, upper=1) for j in range(3))

@@ -15,10 +15,9 @@ from commingle.party_agent.cli.party import party
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.regression.sums import STABLE
 from commingle.services.client.verify_cli import verify
-from commingle.shared.documents.errors import SignatureError, SpecError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.presets import REGRESSIONS
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, SignatureError, SpecError, VerificationError
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import clinic, request, table

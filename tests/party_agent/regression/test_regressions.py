@@ -19,7 +19,6 @@ from commingle.party_agent.private.snapshot import Debit
 from commingle.party_agent.regression.service import Regressions
 from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import SpecError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.regression import (
     PublicSecondMoments,
@@ -32,7 +31,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.noise import rounded_gaussian
-from commingle.shared.errors import CommingleError, ParameterError
+from commingle.shared.errors import CommingleError, ParameterError, SpecError, VerificationError
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.charge import ChargeTerms
 from commingle.shared.runtime.console import PlainConsole

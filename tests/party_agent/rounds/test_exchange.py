@@ -21,7 +21,7 @@ from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix, scales
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_block

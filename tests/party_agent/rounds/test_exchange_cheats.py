@@ -12,12 +12,11 @@ import pytest
 
 from commingle.party_agent.edge.loop import Loop
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.statements import Approval, DeviationError
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.exchange.documents import require_evidence
-from commingle.shared.mechanisms.moments.exchange.messages import Columns
+from commingle.shared.errors import DocumentError, ExchangeError, SignatureError
+from commingle.shared.mechanisms.moments.exchange.messages import Columns, require_evidence
 from commingle.shared.runtime import remote
 from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError

@@ -24,7 +24,7 @@ from commingle.shared.documents.subsets import Subset
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.estimation.errors import NoOverlapError
+from commingle.shared.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.block import Buckets
 from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.audit import verify_party_audit

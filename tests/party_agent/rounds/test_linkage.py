@@ -14,9 +14,9 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.linkage import Received, Sent, publish_identity, receive_linkage_key, send_linkage_key
 from commingle.shared.documents.dsse import Envelope, SigningKey, parse_envelope, seal
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage, check_value
 from commingle.shared.documents.model import decode
+from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import look
 from tests.world.consortium import LINKAGE, Consortium, consortium_of

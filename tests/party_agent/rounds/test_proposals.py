@@ -13,8 +13,8 @@ from commingle.party_agent.home.tokens import AgentScope
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import RETENTION
 from commingle.shared.documents.dsse import SigningKey, seal
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.study import Study, StudyParty
+from commingle.shared.errors import DocumentError
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError

@@ -13,16 +13,16 @@ from commingle.party_agent.rounds.forecasts import Forecasts
 from commingle.party_agent.rounds.jobs import Viewer
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.row_maps import row_map
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.first_stage import first_stage_loss
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement
+from commingle.shared.dp.two_stages import first_stage_loss
+from commingle.shared.errors import VerificationError
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement
 from commingle.shared.mechanisms.rows.sketch import SparseEntries
 from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block

@@ -16,10 +16,9 @@ from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.shared.documents.dsse import Envelope, SigningKey, seal
-from commingle.shared.documents.errors import DocumentError, SignatureError, SpecError
 from commingle.shared.documents.statements import BlockStatement, Rejection
 from commingle.shared.dp.accounting import ZERO
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, DocumentError, SignatureError, SpecError
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError, UnreachableError

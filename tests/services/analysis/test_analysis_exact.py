@@ -16,15 +16,15 @@ from commingle.services.errors import InstrumentsError, NestedError, NoSignalErr
 from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared import loops as library
 from commingle.shared.documents.schema import NumericAttribute
-from commingle.shared.errors import KernelsError
-from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import (
+from commingle.shared.errors import (
     CategoricalTargetError,
     ConfidenceError,
     FeaturesError,
+    KernelsError,
     TargetAmongFeaturesError,
     UnknownAttributeError,
 )
+from commingle.shared.estimation.entry_noise import Array
 from tests.shared.estimation.tables import TERMS, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(400)

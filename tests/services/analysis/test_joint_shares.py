@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from commingle.services.analysis import cross_table
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute
-from commingle.shared.estimation.balance import level_shares
+from commingle.shared.estimation.cells import level_shares
 from commingle.shared.estimation.cross_products import CrossProducts
 from tests.services.analysis.test_tables import cells_of, counted, released
 from tests.world.categorical import release_of

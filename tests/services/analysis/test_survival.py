@@ -15,7 +15,7 @@ from commingle.services.errors import LevelError
 from commingle.services.learner.computing import HEIGHT, curves
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
-from commingle.shared.estimation.errors import ConfidenceError, NoTablesError
+from commingle.shared.errors import ConfidenceError, NoTablesError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 from tests.world.released import published_survival, published_tables

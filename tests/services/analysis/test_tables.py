@@ -21,8 +21,8 @@ from commingle.services.errors import LevelError
 from commingle.services.intervals import NEGATIVE
 from commingle.services.results import ResultTable, markdown_row
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.errors import ConfidenceError, NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.cells import fieller
-from commingle.shared.estimation.errors import ConfidenceError, NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 from tests.world.released import published, published_tables

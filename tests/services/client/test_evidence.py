@@ -13,9 +13,9 @@ import pytest
 from commingle.party_agent.edge.views import export_audit
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents.dsse import SigningKey
-from commingle.shared.documents.errors import DocumentError, ProtocolError, SignatureError, VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
+from commingle.shared.errors import DocumentError, ProtocolError, SignatureError, VerificationError
 from commingle.shared.release.audit import PartyAudit, verify_party_audit
 from tests.world.command import run_command
 from tests.world.consortium import Consortium, consortium_of

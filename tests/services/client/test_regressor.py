@@ -10,7 +10,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.utils import estimator_checks as checks
 
 from commingle import CommingleRegressor, Release
-from commingle.shared.estimation.errors import RowsError, UnknownAttributeError
+from commingle.shared.errors import RowsError, UnknownAttributeError
 from tests.world.released import SLOPES, published
 
 TARGET = "charges, yearly"

@@ -8,7 +8,7 @@ import pytest
 from commingle import Release
 from commingle.services.errors import ReleaseDirectoryError
 from commingle.shared.documents.dsse import Fingerprint
-from commingle.shared.documents.errors import ProtocolError
+from commingle.shared.errors import ProtocolError
 from commingle.shared.runtime.errors import SettingsError
 from tests.world.documents import flipped
 from tests.world.released import COORDINATOR, SLOPES, WHITENING, published

@@ -7,7 +7,7 @@ import pytest
 from commingle import ReleaseClient
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.errors import UnknownReleaseError, UnpublishedError
-from commingle.shared.documents.errors import ProtocolError, VerificationError
+from commingle.shared.errors import ProtocolError, VerificationError
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SettingsError, UnreachableError
 from tests.world.documents import flipped
 from tests.world.released import (

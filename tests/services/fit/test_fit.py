@@ -12,10 +12,10 @@ from numpy.random import default_rng
 
 from commingle.services.fit import ESTIMATORS, Fit, PreparedMoments, fit_prepared
 from commingle.services.fit.predicting import OutsideBoundsWarning, Predictor, Values, level_places, term_matrix
+from commingle.shared import errors
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import encode_attribute
-from commingle.shared.estimation import errors
 from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import SCHEMA, Table, make_table, noiseless, rmgm
 from tests.world.categorical import release_of

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from commingle.services.models import glm
 from commingle.services.models.factors import Factor
 from commingle.services.models.weighted_rows import weighted_rows
-from commingle.shared.estimation import balance
-from commingle.shared.estimation.balance import Balanced
+from commingle.shared.estimation import cells
+from commingle.shared.estimation.cells import Balanced
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from tests.services.models.test_glm import FEATURES, WITHOUT, people, release
@@ -21,8 +21,8 @@ def parts(sums: CrossProducts) -> tuple[Array, Array]:
     (_, men), (_, readmitted) = (sums.levels(name)[1] for name in ("sex", "readmitted"))
     here, there = sums.present("sex"), sums.present("readmitted")
     return (
-        balance.outer(np.array([men, men, men]), np.array([here, readmitted, there])),
-        balance.outer(np.array([here] * 3), np.array([here, there, there])),
+        cells.outer(np.array([men, men, men]), np.array([here, readmitted, there])),
+        cells.outer(np.array([here] * 3), np.array([here, there, there])),
     )
 
 
@@ -33,7 +33,7 @@ def balanced(sums: CrossProducts, spread: float = 0.25, selected: float = 0.0) -
 
 def test_means_are_what_is_said_of_those_that_they_are_made_of() -> None:
     sums = CrossProducts.of(release(1.0, 5, 0.9))
-    found, (raw, forms) = balanced(sums), balance.ratios(sums, *parts(sums))
+    found, (raw, forms) = balanced(sums), cells.ratios(sums, *parts(sums))
     mix = found.mixed(np.eye(2))
     assert found.values == pytest.approx(mix @ raw)
     assert found.forms == pytest.approx(np.tensordot(mix, forms, axes=1))
@@ -43,7 +43,7 @@ def test_means_are_what_is_said_of_those_that_they_are_made_of() -> None:
 
 def test_noise_is_less_and_none_is_left_that_the_difference_shows() -> None:
     sums = CrossProducts.of(release(1.0, 5, 0.9))
-    raw = balance.ratios(sums, *parts(sums))[1]
+    raw = cells.ratios(sums, *parts(sums))[1]
     found, before = balanced(sums), sums.covariance(raw)
     assert found.covariance[1, 1] < 0.7 * before[1, 1]
     assert found.covariance[0, 0] <= before[0, 0]
@@ -55,7 +55,7 @@ def test_noise_is_less_and_none_is_left_that_the_difference_shows() -> None:
 
 def test_doubt_is_what_those_who_are_not_shared_move() -> None:
     sums = CrossProducts.of(release(1.0, 5, 0.9))
-    found, (whole, n) = balanced(sums, selected=0.5), balance.held(sums, [(0,), (0, 2)])
+    found, (whole, n) = balanced(sums, selected=0.5), cells.held(sums, [(0,), (0, 2)])
     moved = found.gain[:, 0] * 0.5 * np.sqrt(0.25) * (1 - n / whole)  # half a standard deviation of theirs
     assert found.doubt == pytest.approx(np.outer(moved, moved))
     assert np.diag(found.doubt).min() > 0

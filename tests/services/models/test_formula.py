@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commingle.services.errors import FormulaError, InteractionError
 from commingle.services.models.formula import Formula, parse
-from commingle.shared.estimation.errors import (
+from commingle.shared.errors import (
     EstimationError,
     FeaturesError,
     TargetAmongFeaturesError,

@@ -23,8 +23,7 @@ from commingle.shared.documents.schema import (
     Intervals,
     NumericAttribute,
 )
-from commingle.shared.estimation.cross_products import CrossProducts
-from commingle.shared.estimation.errors import (
+from commingle.shared.errors import (
     CategoricalTargetError,
     ConfidenceError,
     EstimationError,
@@ -32,6 +31,7 @@ from commingle.shared.estimation.errors import (
     NoTablesError,
     RowsError,
 )
+from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 

@@ -12,8 +12,8 @@ from commingle.services.models import HazardRatios, hazard_ratios
 from commingle.services.models.hazard_law import Hazards
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
+from commingle.shared.errors import ConfidenceError, TargetAmongFeaturesError
 from commingle.shared.estimation.entry_noise import Array
-from commingle.shared.estimation.errors import ConfidenceError, TargetAmongFeaturesError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.services.analysis.test_survival import ARM, ENDS, FOLLOWUP, OUTCOME
 from tests.world.categorical import release_of

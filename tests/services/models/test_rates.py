@@ -15,7 +15,7 @@ from commingle.services.errors import FamilyError
 from commingle.services.models import glm, rates
 from commingle.services.models.formula import Formula
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.estimation.errors import FeaturesError
+from commingle.shared.errors import FeaturesError
 from tests.world.categorical import release_of
 
 AGES = ("young", "middle", "old")

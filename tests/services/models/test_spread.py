@@ -11,7 +11,7 @@ import statsmodels.api as sm
 
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.estimation.errors import TargetAmongFeaturesError
+from commingle.shared.errors import TargetAmongFeaturesError
 from tests.world.categorical import release_of
 
 N = 6000

@@ -11,7 +11,7 @@ from commingle.services.analysis import cross_table
 from commingle.services.errors import LevelError
 from commingle.services.models import StratifiedTable, stratified
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
+from commingle.shared.errors import NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 

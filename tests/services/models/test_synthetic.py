@@ -23,7 +23,7 @@ from commingle.shared.documents.schema import (
     Intervals,
     NumericAttribute,
 )
-from commingle.shared.estimation.errors import FeaturesError, NoTablesError, UnknownAttributeError
+from commingle.shared.errors import FeaturesError, NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.categorical import release_of
 from tests.world.released import published, published_tables

@@ -9,7 +9,7 @@ from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort
 from commingle.services.simulation.evaluate import design, fit_all, reference
 from commingle.services.tables import Table
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
-from commingle.shared.estimation.errors import EstimationError
+from commingle.shared.errors import EstimationError
 from commingle.shared.values import Cells
 from tests.world.released import published
 

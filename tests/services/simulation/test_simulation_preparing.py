@@ -11,11 +11,10 @@ from commingle.services.errors import TableError
 from commingle.services.simulation.dataset import StudyTable
 from commingle.services.simulation.parties import PartiesError, Wanted, split_evenly
 from commingle.services.simulation.preparing import prepare
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed
 from commingle.shared.documents.subject_ids import IdRules
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, SpecError
 from commingle.shared.runtime.errors import SettingsError
 
 ROWS = 20

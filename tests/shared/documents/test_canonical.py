@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from commingle.shared.documents.dsse import Envelope, Signature, SigningKey, open_envelope, payload_type, seal
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode, decode_canonical, encode
@@ -27,7 +26,8 @@ from commingle.shared.documents.statements import (
     Rejection,
     Rotation,
 )
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
+from commingle.shared.errors import DocumentError
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
 from commingle.shared.release.audit import CoordinatorAudit, PartyAudit
 from commingle.shared.release.checks import open_spec
 from tests.world.documents import sign_bytes

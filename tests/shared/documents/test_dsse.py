@@ -20,10 +20,9 @@ from commingle.shared.documents.dsse import (
     pre_authentication_encoding,
     seal,
 )
-from commingle.shared.documents.errors import DocumentError, SignatureError
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.statements import Enrolment
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, DocumentError, SignatureError
 
 KEY = SigningKey(b"\x01" * 32)
 OTHER = SigningKey(b"\x02" * 32)

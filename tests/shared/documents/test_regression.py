@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 from commingle.shared.documents.dsse import SigningKey
-from commingle.shared.documents.errors import DocumentError, SignatureError, VerificationError
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
@@ -30,6 +29,7 @@ from commingle.shared.dp.accounting import Cost, Loss, Rho
 from commingle.shared.dp.calibration import epsilon_of_rho, gaussian_rho, rho_of_epsilon
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.dp.two_stages import WIDER, plan_two_stages
+from commingle.shared.errors import DocumentError, SignatureError, VerificationError
 from tests.world.documents import sign_bytes
 
 KEY, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)

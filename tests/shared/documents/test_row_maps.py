@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.row_maps import may_cut, row_map
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.study import Study, StudyParty
 from commingle.shared.documents.terms import AUTO, PartyTerms
-from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
 from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.two_stages import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
+from commingle.shared.errors import SpecError
 from commingle.shared.release.checks import closed
 from tests.world.consortium import consortium_of
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.schema import parse_attributes
@@ -27,10 +26,10 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.documents.study import Study
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import CommingleError, DocumentError, SpecError
+from commingle.shared.mechanisms import MECHANISMS, mechanism_named
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
-from commingle.shared.mechanisms.moments.exchange.documents import ColumnsStatement, ReplyStatement
-from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_named
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns

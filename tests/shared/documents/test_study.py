@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from commingle.shared.documents.dsse import Fingerprint
-from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.spec import ReleaseSpec, require_plain_text
 from commingle.shared.documents.study import Study
+from commingle.shared.errors import DocumentError, SpecError
 from commingle.shared.forecast.forecast import forecast_of, plan, with_sketch
 from commingle.shared.forecast.task import Assumptions, assumptions_of
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, read_spec, terms_of
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)

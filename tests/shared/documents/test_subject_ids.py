@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.subject_ids import (
@@ -25,6 +24,7 @@ from commingle.shared.documents.subject_ids import (
     is_id_rule,
     prefix_rule,
 )
+from commingle.shared.errors import SpecError
 from commingle.shared.values import length_prefixed, subject_ids
 
 rules = st.sampled_from(RULE_NAMES)

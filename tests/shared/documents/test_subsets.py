@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.documents.errors import DocumentError, SpecError
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import CutNumber, Study
 from commingle.shared.documents.subsets import Subset, contradiction
+from commingle.shared.errors import DocumentError, SpecError
 from commingle.shared.release.checks import read_spec
 from tests.shared.documents.test_study import PARTY, STUDY, build
 

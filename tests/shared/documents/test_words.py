@@ -3,8 +3,8 @@
 import pytest
 
 from commingle.shared.documents.dsse import Fingerprint
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.invitation import LETTERS, WORD_COUNT, WORDS, Invitation, words_of, wrong_words
+from commingle.shared.errors import DocumentError
 
 HUB, CLINIC, LAB = (Fingerprint(digit * 64) for digit in "abc")
 SECRET = f"commingle-invite.v1.{HUB}.a-secret_that-is-long"

@@ -14,7 +14,18 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT, Rho, gaussian_loss
-from commingle.shared.dp.first_stage import (
+from commingle.shared.dp.fixed_point import (
+    CONDITION_LIMIT,
+    ROW_SUM_LIMIT,
+    SCALE,
+    WHITENED_LIMIT,
+    clip_rows,
+    coarsen,
+    quantise,
+    squared_row_limit,
+)
+from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
+from commingle.shared.dp.two_stages import (
     MOMENTS_ARE_NOISY,
     ROWS_ARE_NOISY,
     FirstStage,
@@ -28,17 +39,6 @@ from commingle.shared.dp.first_stage import (
     radius_squared_for,
     scaling,
 )
-from commingle.shared.dp.fixed_point import (
-    CONDITION_LIMIT,
-    ROW_SUM_LIMIT,
-    SCALE,
-    WHITENED_LIMIT,
-    clip_rows,
-    coarsen,
-    quantise,
-    squared_row_limit,
-)
-from commingle.shared.dp.sensitivity import Adjacency, squared_sensitivity
 from commingle.shared.errors import ParameterError
 from tests.shared.dp.test_sensitivity import LISTED
 

@@ -11,11 +11,18 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from commingle.shared.dp.accounting import Rho
-from commingle.shared.dp.first_stage import Kind, MeasuredAttribute
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, clip_rows
 from commingle.shared.dp.noise import rounded_gaussian
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.dp.two_stages import SHARE, WIDER, TwoStages, plan_two_stages, two_stage_loss
+from commingle.shared.dp.two_stages import (
+    SHARE,
+    WIDER,
+    Kind,
+    MeasuredAttribute,
+    TwoStages,
+    plan_two_stages,
+    two_stage_loss,
+)
 from commingle.shared.errors import ParameterError
 from tests.world.noise import no_noise
 

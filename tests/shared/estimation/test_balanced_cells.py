@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
-from commingle.shared.estimation.balance import level_shares
-from commingle.shared.estimation.cells import Cells
+from commingle.shared.estimation.cells import Cells, level_shares
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from tests.world.categorical import release_of

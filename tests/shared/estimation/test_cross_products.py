@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from commingle.services.fit import fit_prepared
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute, Weighted
+from commingle.shared.errors import NoTablesError, UnknownAttributeError
 from commingle.shared.estimation.cross_products import CrossProducts, products
-from commingle.shared.estimation.errors import NoTablesError, UnknownAttributeError
 from tests.world.categorical import release_of
 
 SEX = BinaryAttribute(name="sex", levels=("f", "m"))

@@ -13,7 +13,7 @@ from commingle.services.analysis.paths import ridge_path
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.subjects import faint_marks, without_gaps
 from commingle.shared.dp.noise import Sampler
-from commingle.shared.estimation.errors import ImputedTargetError, NoOverlapError
+from commingle.shared.errors import ImputedTargetError, NoOverlapError
 from commingle.shared.estimation.prepared import PreparedMoments
 from tests.world.noise import no_noise, seeded_noise
 

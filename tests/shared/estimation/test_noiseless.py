@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from commingle.services.fit import Fit, fit_prepared
 from commingle.services.fit.predicting import public_ranges, term_matrix
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.model import canonical_json
 from commingle.shared.documents.schema import (
     Attribute,
@@ -21,6 +20,7 @@ from commingle.shared.documents.schema import (
     parse_attributes,
     words_for_missing,
 )
+from commingle.shared.errors import SpecError
 from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import TERMS, Array, make_table, moments_of, noiseless, oracle
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
+from commingle.shared import errors
 from commingle.shared.documents.manifest import SecondMoments
-from commingle.shared.estimation import errors
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.moments.fit import noise_bound, norm_quantile

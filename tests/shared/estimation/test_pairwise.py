@@ -10,11 +10,10 @@ from benchmarks.release_law import proposed
 from commingle.services.analysis.covariance import pca
 from commingle.services.analysis.linear_models import two_stage
 from commingle.services.fit import fit_prepared
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import expected_kept
-from commingle.shared.estimation.errors import NoOverlapError
-from commingle.shared.estimation.pair_noise import PairNoise, form_covariances, held, selections, suspicious
+from commingle.shared.errors import NoOverlapError, SpecError
+from commingle.shared.estimation.pairwise import PairNoise, form_covariances, held, selections, suspicious
 from commingle.shared.estimation.prepared import PreparedMoments, bucket_counts
 from commingle.shared.estimation.system import build_system
 from commingle.shared.forecast.forecast import forecast_of

@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import chi2, multivariate_normal, norm, truncnorm
 
 from commingle.services.fit import ESTIMATORS, PreparedMoments, fit_prepared
-from commingle.shared.estimation.prior import MOST_ODDS, NULL_LOSS, posterior_levels, posterior_mean
+from commingle.shared.estimation.posterior import MOST_ODDS, NULL_LOSS, posterior_levels, posterior_mean
 from commingle.shared.estimation.system import build_system
 from commingle.shared.mechanisms.rows import shrunken
 from commingle.shared.mechanisms.rows.fit import measure

@@ -17,14 +17,14 @@ from commingle.shared.documents.schema import NumericAttribute, Weighted
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import Terms
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.first_stage import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
 from commingle.shared.dp.fixed_point import SCALE
+from commingle.shared.dp.two_stages import FirstStage, Kind, MeasuredAttribute, column_sums, scaling
 from commingle.shared.errors import CommingleError
 from commingle.shared.forecast.forecast import forecast, plan, predicted, weight_words, with_best_k, with_sketch
 from commingle.shared.forecast.result import HARDLY_CUT, advice
 from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms import MECHANISMS
 from commingle.shared.mechanisms.moments.block import MOMENTS, TRUST_PROVED
-from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.mechanisms.rows.forecast import MIXED_ROWS
 from commingle.shared.release.checks import closed
 from tests.shared.forecast.designs import mixed, numeric

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from commingle.shared.documents.schema import CategoricalAttribute, NumericAttribute, Whitening
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.calibration import gaussian_rho
-from commingle.shared.dp.first_stage import MOST_SUBJECTS
+from commingle.shared.dp.two_stages import MOST_SUBJECTS
 from commingle.shared.errors import ParameterError, PlanningError
 from commingle.shared.forecast.forecast import forecast, plan, question_of, range_of
 from commingle.shared.forecast.task import Assumptions, expected, task_of, uniform_law
+from commingle.shared.mechanisms import MECHANISMS, mechanism_of
 from commingle.shared.mechanisms.prediction import assumed_maps, noise_variance
-from commingle.shared.mechanisms.registry import MECHANISMS, mechanism_of
 from commingle.shared.release.checks import closed
 from tests.shared.forecast.designs import design, mixed, numeric
 

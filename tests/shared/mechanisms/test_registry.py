@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commingle.shared.documents.terms import MECHANISM_NAMES
+from commingle.shared.mechanisms import KEYED, MECHANISMS, mechanism_named, sketched_names
 from commingle.shared.mechanisms.interface import Mechanism
-from commingle.shared.mechanisms.registry import KEYED, MECHANISMS, mechanism_named, sketched_names
 
 ROOT = Path(__file__).parents[3]
 OWN = ("shared/mechanisms/",)

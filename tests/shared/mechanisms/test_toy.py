@@ -16,17 +16,16 @@ from commingle import Release
 from commingle.party_agent.home.policy import AutoApproval, Policy
 from commingle.services.client.files import ReleaseFiles
 from commingle.shared.documents import terms
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.study import Study
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.sensitivity import Adjacency
-from commingle.shared.estimation.errors import EstimatorKindError
+from commingle.shared.errors import EstimatorKindError, SpecError
 from commingle.shared.estimation.method import CONSTANT, Estimator, FitMethod
 from commingle.shared.forecast.forecast import forecast_of, plan, with_sketch
+from commingle.shared.mechanisms import MECHANISMS
 from commingle.shared.mechanisms.interface import Placement
 from commingle.shared.mechanisms.prediction import Planner, Prediction, RegressionTask
-from commingle.shared.mechanisms.registry import MECHANISMS
 from commingle.shared.mechanisms.rows.block import Dgm
 from commingle.shared.release.checks import terms_of
 from commingle.shared.release.plan import plan_blocks

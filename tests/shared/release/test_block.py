@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from commingle.shared.documents.errors import BlockError
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import BlockError, CommingleError
 from commingle.shared.release.matrix import check_block, content_digest, decode_block, encode_block, largest_body
 
 Block = NDArray[np.int64]

@@ -18,10 +18,10 @@ from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.snapshot import Debit
 from commingle.shared.documents.dsse import SigningKey, seal
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import Rejection, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss, Rho
+from commingle.shared.errors import VerificationError
 from commingle.shared.release.audit import PartyAudit, PartyHistory, verify_party_audit
 from commingle.shared.release.charge import (
     GENESIS,

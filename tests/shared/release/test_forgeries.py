@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.model import encode
-from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.errors import CommingleError, VerificationError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.matrix import second_moments
 from commingle.shared.release.plan import privacy_statement
 from tests.shared.release.world import (

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DocumentError
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.dp.fixed_point import SCALE
-from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.errors import CommingleError, DocumentError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import decode_matrix, second_moments
 from commingle.shared.release.verification import verify_release

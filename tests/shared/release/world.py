@@ -16,7 +16,7 @@ from commingle.shared.documents.model import WireModel, canonical_json, encode
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, SignedDocument, approval_set_digest, open_approvals
 from commingle.shared.dp.fixed_point import clip_rows, quantise, squared_row_limit
-from commingle.shared.mechanisms.registry import mechanism_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import open_spec, read_spec
 from commingle.shared.release.matrix import assemble, encode_matrix, second_moments
 from commingle.shared.release.plan import plan_block

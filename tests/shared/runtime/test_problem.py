@@ -11,8 +11,7 @@ import structlog
 from fastapi import FastAPI, HTTPException
 
 from commingle.shared import __version__
-from commingle.shared.documents.errors import BlockError, ProtocolError, SignatureError
-from commingle.shared.errors import CommingleError
+from commingle.shared.errors import BlockError, CommingleError, ProtocolError, SignatureError
 from commingle.shared.runtime.problem import PROBLEM_JSON, install_problems
 from commingle.shared.runtime.remote import PROBLEM_TYPE, connect
 

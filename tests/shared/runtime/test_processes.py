@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from commingle.__main__ import commingle, main
 from commingle.services.testing.processes import environment
 from commingle.shared.errors import CommingleError
+from commingle.shared.runtime.cli import threads
 from commingle.shared.runtime.errors import PortInUseError, SettingsError
 from commingle.shared.runtime.pool import ProcessWorker
 from commingle.shared.runtime.server import serve
-from commingle.shared.runtime.threads import threads
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -106,7 +106,7 @@ def test_address_that_cannot_be_listened_on_is_our_error_that_names_it_and_the_o
 
 SERVICE = """
 from fastapi import FastAPI
-from commingle.shared.runtime.middleware import configure_logging
+from commingle.shared.runtime.telemetry import configure_logging
 from commingle.shared.runtime.problem import install_problems
 from commingle.shared.runtime.server import serve
 

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from benchmarks.consortium import Commingle, Consortium
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.runtime.tracing import trace_id, trace_to
+from commingle.shared.runtime.telemetry import trace_id, trace_to
 from tests.world.command import Loaded, eventually
 
 MARK = "leaked7c1d"
@@ -26,7 +26,7 @@ MEMBERS = {"clinic": ("age",), "ward": ("stay",)}
 STEPS = {"approve", "read", "encrypt", "reply", "open", "upload"}
 ALONE = """
 import sys
-from commingle.shared.runtime.tracing import ended, span, trace_to
+from commingle.shared.runtime.telemetry import ended, span, trace_to
 trace_to(sys.argv[1], service="agent")
 try:
     with span("read", "ab" * 32):

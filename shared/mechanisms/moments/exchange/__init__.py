@@ -4,7 +4,7 @@ Of two parties, the one that comes first in the spec owns the columns that are e
 happens once per release and party; a retry sends stored bytes:
 
 1. encrypt   a party, after its debit: its rows under a key of this release alone, a proof that they are within their
-             bound, and the sums of a first stage (`documents.ColumnsStatement`, `products.encrypted_columns`). The
+             bound, and the sums of a first stage (`messages.ColumnsStatement`, `products.encrypted_columns`). The
              table is never read again. Nobody multiplies the last party's columns, so it encrypts none
 2. reply     a party, once all have sent columns and their proofs hold (`products.verify_bounds`): inner products of its
              own with those of each party before it, its noise inside, and a proof of that (`products.reply_pieces`);

@@ -1,7 +1,7 @@
-"""What an exchange is about, who sends what, and its messages: bytes that were received and that their party signed.
+"""The messages of an exchange: what it is about, who sends what, their bytes, and what is signed of them.
 
-Columns: public key, then for each segment of rows its ciphertexts, block by block, and the proof of the segment; of the
-last party nothing. A reply: for each owner the evaluator's columns, then the proofs of the reply. Where bounds are
+Columns: public key, then for each segment of rows its ciphertexts, block by block, and the proof of the segment; the
+last party sends none. A reply: for each owner the evaluator's columns, then the proofs of the reply. Where bounds are
 trusted, proofs are empty.
 """
 
@@ -9,17 +9,30 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from itertools import pairwise
-from typing import Protocol, Self, overload
+from typing import Annotated, ClassVar, Literal, Protocol, Self, overload
 
-from commingle.shared.documents.dsse import Envelope, Verified
-from commingle.shared.documents.errors import ExchangeError
-from commingle.shared.documents.row_maps import row_bound
-from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.statements import Approval, approval_set_digest, open_approvals
+from pydantic import Field
+
+from commingle.shared.documents.dsse import Envelope, Signature, Verified, sealed
+from commingle.shared.documents.model import LEFT_OUT, Digest, Name, Version, WireModel, encode
+from commingle.shared.documents.row_maps import row_bound, sums_expected
+from commingle.shared.documents.spec import MAX_PARTIES, ReleaseSpec
+from commingle.shared.documents.statements import (
+    Approval,
+    DeviationError,
+    PartyStatement,
+    Rejection,
+    Sums,
+    approval_set_digest,
+    open_approvals,
+    open_statement,
+)
 from commingle.shared.documents.terms import Terms
+from commingle.shared.errors import DocumentError, ExchangeError, SignatureError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.exchange.sizes import Sizes
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.parameters import Layout, byte_count
@@ -36,11 +49,10 @@ class Exchange:
 
     @classmethod
     def of(cls, spec: Verified[ReleaseSpec], approvals: Mapping[str, Envelope]) -> Self:
-        """The exchange after every party has approved.
+        """The exchange after all approvals.
 
-        Raises:
-            ExchangeError: the release is of a kind without an exchange.
-            DocumentError, SignatureError: an approval is missing or forged.
+        Raises ExchangeError: the release has no exchange; DocumentError, SignatureError: an approval is missing or
+        forged.
         """
         if not mechanism_of(spec.document).interactive:
             raise ExchangeError("this release needs no exchange", remedy="Upload the block.")
@@ -60,11 +72,11 @@ class Exchange:
         return approval_set_digest(self.approvals)
 
     def owners(self, party: str) -> tuple[str, ...]:
-        """Whose columns that party multiplies with its own: all before it."""
+        """That party multiplies the columns of these with its own: of all before it."""
         return self.parties[: self.parties.index(party)]
 
     def evaluators(self, party: str) -> tuple[str, ...]:
-        """Who replies to that party: all after it."""
+        """These reply to that party: all after it."""
         return self.parties[self.parties.index(party) + 1 :]
 
     def encrypts(self, party: str) -> bool:
@@ -72,15 +84,15 @@ class Exchange:
         return party != self.parties[-1]
 
     def senders(self, party: str) -> tuple[str, ...]:
-        """Whose columns that party works with, its own too.
+        """That party works with the columns of these, including its own.
 
-        A proof of replies is about all columns that they are made of, so where there are proofs everybody reads all.
+        A proof of replies is about all columns that they are made of, so if there are proofs everybody reads all.
         """
         read = self.parties[:-1] if self.proved else self.owners(party)
         return tuple(dict.fromkeys((*read, party)))
 
     def width(self, party: str) -> int:
-        """How many columns that party's rows have, their presence among them."""
+        """How many columns that party's rows have, with their presence."""
         return self.sizes.layouts[self.parties.index(party)].columns
 
     def layout(self, owner: str) -> Layout:
@@ -101,19 +113,19 @@ class Exchange:
         return Sizes.of(self.terms.table_rows, list(self.terms.widths.values()), proved=self.proved)
 
     def columns_size(self, party: str) -> int:
-        """Bytes of its public key and ciphertexts, and a proof after each segment of rows; the last party has none."""
+        """As `Sizes.columns`."""
         return self.sizes.columns(self.parties.index(party))
 
     def part_size(self, owner: str, evaluator: str) -> int:
-        """Bytes of what an evaluator replies to one owner: its columns one after the other."""
+        """As `Sizes.part`."""
         return self.sizes.part(self.parties.index(owner), self.parties.index(evaluator))
 
     def reply_size(self, party: str) -> int:
-        """Bytes of all that a party replies: the parts in the order of owners, then their proofs."""
+        """As `Sizes.reply`."""
         return self.sizes.reply(self.parties.index(party))
 
     def info(self, purpose: str, *facts: str | int) -> bytes:
-        """What a hash of this exchange is for; different facts, different bytes."""
+        """The input of a hash of this exchange: different facts give different bytes."""
         return _CONTEXT + json.dumps([purpose, self.spec.digest, self.approved, *facts], separators=(",", ":")).encode()
 
 
@@ -126,7 +138,7 @@ class Stored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pieces(Sequence[bytes]):
-    """Parts of a message, each read when it is asked for, by their starts and stops."""
+    """Parts of a message by their starts and stops; each is read only when it is asked for."""
 
     whole: Stored
     places: tuple[tuple[int, int], ...]
@@ -163,7 +175,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What a party sent to all, of `Exchange.columns_size`."""
+    """A party's message to all, of `Exchange.columns_size`."""
 
     exchange: Exchange
     party: str
@@ -190,14 +202,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an evaluator replied to all parties before it, of `Exchange.reply_size`."""
+    """An evaluator's reply to all parties before it, of `Exchange.reply_size`."""
 
     exchange: Exchange
     party: str
     whole: Stored
 
     def columns(self, owner: str) -> Pieces:
-        """To one owner, for each of the evaluator's columns."""
+        """The reply to one owner, for each of the evaluator's columns."""
         exchange, count = self.exchange, self.exchange.width(self.party)
         start = sum(exchange.part_size(name, self.party) for name in exchange.owners(owner))
         return Pieces.of(self.whole, [exchange.part_size(owner, self.party) // count] * count, start)
@@ -208,3 +220,162 @@ class Reply:
         layouts = [exchange.layout(owner) for owner in owners]
         sizes = reply_proofs(exchange.layout(self.party), layouts, encrypted=exchange.encrypts(self.party))
         return Pieces.of(self.whole, sizes, sum(exchange.part_size(owner, self.party) for owner in owners))
+
+
+_REMEDY = "Propose a new release."
+
+
+class ColumnsStatement(PartyStatement):
+    """A party's signature under its encrypted columns.
+
+    Attributes:
+        approvals: digest of the set of approvals under which it was debited.
+        body_sha256: of public key, ciphertexts and proofs (`Exchange.columns_size` bytes); the last party has none.
+        sums: the map of its rows follows from these, as in its `BlockStatement`.
+    """
+
+    largest_bytes: ClassVar[int] = 64 << 10  # sums of 255 columns
+    type: Literal["commingle/columns"] = "commingle/columns"
+    version: Version = 1
+    approvals: Digest
+    body_sha256: Digest
+    sums: Annotated[Sums | None, LEFT_OUT] = None
+
+
+class Quotation(WireModel):
+    """A party's signed `ColumnsStatement`, as another one quotes it; the exchange gives the rest of it."""
+
+    body_sha256: Digest
+    sums: Annotated[Sums | None, LEFT_OUT] = None
+    sig: Annotated[str, Field(max_length=128)]
+
+
+class ReplyStatement(PartyStatement):
+    """A party's signature under its reply to those before it.
+
+    Attributes:
+        columns: everybody's, its own too, as it has seen them (`quotations`).
+        body_sha256: of all parts in the order of owners, and of proofs (`Exchange.reply_size` bytes).
+    """
+
+    type: Literal["commingle/reply"] = "commingle/reply"
+    version: Version = 1
+    columns: Annotated[dict[Name, Quotation], Field(max_length=MAX_PARTIES)]
+    body_sha256: Digest
+
+
+def open_columns(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ColumnsStatement]:
+    """That party's verified statement; the ciphertexts are not read. Raises SignatureError, DocumentError."""
+    share = exchange.spec.document.party(party)
+    columns = open_statement(envelope, ColumnsStatement, share, spec=exchange.spec.digest)
+    if columns.document.approvals != exchange.approved:
+        raise DocumentError(f"the columns of {party} are for another set of approvals", remedy=_REMEDY)
+    if columns.payload != encode(columns.document):  # or a quotation of it would be of other bytes
+        raise DocumentError(f"the columns of {party} lack a field", remedy=_REMEDY)
+    if len(columns.document.sums or ()) != sums_expected(share):
+        raise DocumentError(f"the columns of {party} do not have the sums of its first stage", remedy=_REMEDY)
+    return columns
+
+
+def columns_digest(exchange: Exchange, columns: Mapping[str, Envelope]) -> str:
+    """Digest of every party's verified columns: all of an exchange have the same, or it ends."""
+    _require_all(exchange, columns, "columns")
+    return _set_digest(exchange, {name: open_columns(exchange, columns[name], name).digest for name in columns})
+
+
+def quotations(exchange: Exchange, columns: Mapping[str, Envelope]) -> dict[str, Quotation]:
+    """Every party's verified columns, for the statement of a reply to them."""
+    _require_all(exchange, columns, "columns")
+    found = {}
+    for name in exchange.parties:
+        said, sig = open_columns(exchange, columns[name], name).document, columns[name].signatures[0].sig
+        found[name] = Quotation(body_sha256=said.body_sha256, sums=said.sums, sig=sig)
+    return found
+
+
+def open_reply_statement(exchange: Exchange, envelope: Envelope, party: str) -> Verified[ReplyStatement]:
+    """That party's verified statement; the reply itself is not read.
+
+    Raises SignatureError or DocumentError: it is no such statement; DeviationError: it is, and quotes what nobody
+    signed.
+    """
+    share = exchange.spec.document.party(party)
+    reply = open_statement(envelope, ReplyStatement, share, spec=exchange.spec.digest)
+    if set(reply.document.columns) != set(exchange.parties):
+        raise DeviationError(party, "it does not quote everybody's columns")
+    for name, said in quoted(exchange, reply.document).items():
+        try:
+            open_columns(exchange, said, name)
+        except (SignatureError, DocumentError):
+            raise DeviationError(party, f"it quotes columns that {name} did not sign") from None
+    return reply
+
+
+def quoted(exchange: Exchange, reply: ReplyStatement) -> Mapping[str, Envelope]:
+    """The statements of columns that a reply quotes, by party."""
+    spec, approvals, found = exchange.spec, exchange.approved, {}
+    for name, quote in reply.columns.items():
+        said = ColumnsStatement(
+            spec=spec.digest, party=name, approvals=approvals, body_sha256=quote.body_sha256, sums=quote.sums
+        )
+        keyid = spec.document.party(name).verifying_key.fingerprint
+        found[name] = sealed(said, Signature(keyid=keyid, sig=quote.sig))
+    return found
+
+
+def require_one_set(exchange: Exchange, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
+    """The digest of everybody's columns; every reply quotes the same one (docs/proofs/proved-bounds.md, 7.5).
+
+    Raises ExchangeError: some columns are missing; DeviationError: a party signed two sets, which are the evidence, or
+    nobody signed what it quotes; SignatureError, DocumentError: something is not what it must be.
+    """
+    seen = columns_digest(exchange, columns)
+    for name, envelope in replies.items():
+        for party, other in quoted(exchange, open_reply_statement(exchange, envelope, name).document).items():
+            if other.digest != columns[party].digest:
+                raise DeviationError(party, "it has signed two sets of columns", (other, columns[party]))
+    return seen
+
+
+def transcript(exchange: Exchange, *, columns: Mapping[str, Envelope], replies: Mapping[str, Envelope]) -> str:
+    """Digest of everything that was sent: every block of a release states it, so its parties agree on it.
+
+    Raises as `require_one_set`, and if a reply is missing.
+    """
+    _require_all(exchange, replies, "reply")
+    seen = require_one_set(exchange, columns, replies)
+    return _digest(exchange, "transcript", seen, *(replies[name].digest for name in exchange.parties))
+
+
+def recorded_transcript(exchange: Exchange, *, columns: Mapping[str, str], replies: Mapping[str, str]) -> str:
+    """The `transcript` from the digests of messages by party, as a coordinator's history has them."""
+    seen = _set_digest(exchange, columns)
+    return _digest(exchange, "transcript", seen, *(replies.get(name, "") for name in exchange.parties))
+
+
+def require_evidence(spec: Verified[ReleaseSpec], rejection: Rejection) -> None:
+    """Accept a complaint that shows nothing, or shows two sets of columns that one member signed.
+
+    It takes nobody's word: all who have the spec and the complaint can check it. Raises DocumentError: these are not
+    two statements about this release by the member that it is about; SignatureError: that member did not sign them.
+    """
+    if rejection.evidence is None:
+        return
+    member = spec.document.party(rejection.about or "")
+    digests = {open_statement(shown, ColumnsStatement, member, spec=spec.digest).digest for shown in rejection.evidence}
+    if len(digests) != len(rejection.evidence):
+        raise DocumentError("a complaint shows one statement twice", remedy="It is no evidence of anything.")
+
+
+def _set_digest(exchange: Exchange, columns: Mapping[str, str]) -> str:
+    return _digest(exchange, "columns-set", *(columns.get(name, "") for name in exchange.parties))
+
+
+def _digest(exchange: Exchange, purpose: str, *facts: str) -> str:
+    return sha256(exchange.info(purpose, *facts)).hexdigest()
+
+
+def _require_all(exchange: Exchange, sent: Mapping[str, Envelope], what: str) -> None:
+    missing = [name for name in exchange.parties if name not in sent]
+    if missing:
+        raise ExchangeError(f"no {what} by {', '.join(missing)} yet", remedy="Wait for it.")

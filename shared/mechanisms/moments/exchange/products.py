@@ -1,9 +1,9 @@
 """Encrypted columns, replies to them, what these open to, and the upload: `ring` and `proving` in one release.
 
-Messages are bytes that their party signed. So what is wrong with them is its deviation, and it is named. A party's
-upload (p x d) holds its own block, and its cross blocks with the parties after it: in the columns of the party that
-comes first, with the noise of both; the rows of parties before it are zero in a party's columns. So M + M^T is the
-release, and nothing needs to be unmasked.
+Messages are bytes that their party signed. So an error in them is that party's deviation, and names it. A party's
+upload (p x d) holds its own block, and its cross blocks with the parties after it. A cross block stands in the columns
+of the party that comes first, with the noise of both; the rows of parties before it are zero in a party's columns. So M
++ M^T is the release, and nothing needs to be unmasked.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ _ROWS = 1 << 14  # 2^14 products of 2^28 at most: exact in floating point
 
 
 def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows, entropy: Entropy) -> Iterator[bytes]:
-    """What a party sends (`messages.Columns`), piece by piece; the last one nothing. Made once, and stored.
+    """A party's columns (`messages.Columns`), piece by piece; the last party has none. Made once, and stored.
 
     `rows` are the party's own, `seed` is that of its key of this release; seed and entropy are the operating system's.
     """
@@ -63,7 +63,7 @@ def encrypted_columns(exchange: Exchange, *, party: str, seed: bytes, rows: Rows
 
 
 def verify_bounds(columns: Columns) -> None:
-    """Refuse columns that are not proved to be ciphertexts of rows within their party's bound."""
+    """Refuse columns without a proof that they are ciphertexts of rows within their party's bound."""
     exchange, party = columns.exchange, columns.party
     layout = exchange.layout(party)
     sizes = column_sizes(layout)
@@ -84,10 +84,10 @@ def reply_pieces(
 ) -> Iterator[bytes]:
     """The whole reply of an evaluator to all owners (`messages.Reply`), piece by piece. Made once, and stored.
 
-    `own` is what the evaluator sent itself; `owners` are in order, and verified where bounds are proved. `seed` is of
-    the evaluator's key of this release, under which all but the last encrypted their `rows`. `noise` draws that for one
-    owner, (owner's columns x its own), after the debit; `entropy` is that of the operating system. Raises
-    DeviationError: what an owner signed are no ciphertexts.
+    `own` is the evaluator's own message; `owners` are in order, and verified if bounds are proved. `seed` is of the
+    evaluator's key of this release, under which all but the last party encrypted their `rows`. `noise` draws that for
+    one owner, (owner's columns x its own), after the debit; `entropy` is that of the operating system. Raises
+    DeviationError: an owner signed something that is no ciphertexts.
     """
     exchange, private = own.exchange, keystream(entropy(SEED_BYTES))
     replies: list[list[bytes]] = []
@@ -113,7 +113,7 @@ def reply_pieces(
 
 
 def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
-    """Refuse a reply that is not proved to be made of its party's own columns, or of rows within its bound."""
+    """Refuse a reply without a proof that it is made of its party's own columns, or of rows within its bound."""
     exchange, party = reply.exchange, reply.party
     owners = {owner: columns[owner] for owner in exchange.owners(party)}
     with _named(party):
@@ -125,9 +125,9 @@ def verify_reply(reply: Reply, columns: Mapping[str, Columns]) -> None:
 def open_part(reply: Reply, *, owner: str, seed: bytes, largest: int) -> NDArray[np.int64]:
     """X_owner^T X_evaluator plus the evaluator's noise, exactly: (owner's columns x evaluator's).
 
-    The reply is verified, where it is proved; `seed` is of the owner's key of this release, and `largest` what no
-    number exceeds that an honest evaluator can cause. Raises DeviationError: it is no reply, or opens beyond what an
-    honest one can. Nothing of it is published.
+    The reply is verified, if it is proved; `seed` is of the owner's key of this release, and no number that an honest
+    evaluator can cause exceeds `largest`. Raises DeviationError: it is no reply, or opens beyond what an honest one
+    can. Nothing of it is published.
     """
     exchange, layout = reply.exchange, reply.exchange.layout(owner)
     key, found = secret_key(seed, layout.parameters), []
@@ -185,10 +185,10 @@ def submission(
     sigma: int,
     draw: Sampler,
 ) -> NDArray[np.int64]:
-    """The block that is signed and uploaded, noise added to every entry of it. Made once, and stored.
+    """The block that is signed and uploaded, with noise on every entry of it. Made once, and stored.
 
-    `moments` are the party's `own_moments`, `opened` what `open_part` found by each party after it, and `draw` samples
-    Gaussian noise on a lattice, seeded by the operating system, after the debit.
+    `moments` are the party's `own_moments`, `opened` are the results of `open_part` for each party after it, and `draw`
+    samples Gaussian noise on a lattice, seeded by the operating system, after the debit.
     """
     terms = exchange.terms
     later = exchange.evaluators(party)

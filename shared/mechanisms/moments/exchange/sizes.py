@@ -1,7 +1,7 @@
-"""Bytes and seconds of an exchange, from what is public: subjects, each party's columns, whether bounds are proved.
+"""Bytes and seconds of an exchange, from public numbers: subjects, each party's columns, whether bounds are proved.
 
 Bytes are exact, but for headers and statements, which do not grow with anything. Seconds are an estimate: bytes of each
-kind times what it took to make or read one (`SECONDS`).
+kind times the measured time to make or read one (`SECONDS`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from commingle.shared.proving.lengths import column_proofs, reply_proofs
 from commingle.shared.ring.parameters import Layout, byte_count
 
 SECONDS = (0.012, 0.28, 0.012, 0.015, 0.00022)
-"""Of one processor for a megabyte of each kind of `Sizes.work`, fitted by least squares to the seconds of each party
-that docs/moments-cost.md has: within two fifths of them from 100 000 subjects on."""
+"""Of one processor for a megabyte of each kind of `Sizes.work`, fitted by least squares to the seconds of each party in
+docs/moments-cost.md: within two fifths of them from 100 000 subjects on."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Sizes:
 
     @classmethod
     def of(cls, rows: int, columns: Sequence[int], *, proved: bool) -> Self:
-        """The sizes for parties with so many encoded columns each. Raises DomainError where there are too many rows."""
+        """The sizes for parties with so many encoded columns each. Raises DomainError: there are too many rows."""
         return cls(tuple(Layout(b"", rows, count) for count in columns), proved)
 
     @cached_property
@@ -39,7 +39,7 @@ class Sizes:
 
     @cached_property
     def proofs(self) -> list[tuple[int, int]]:
-        """Bytes of what proves each party's columns, and its replies. Raises DomainError where that is too much."""
+        """Bytes of the proofs of each party's columns, and of its replies. Raises DomainError: too many."""
         if not self.proved:
             return [(0, 0)] * len(self.layouts)
         encrypted = [place < len(self.layouts) - 1 for place in range(len(self.layouts))]
@@ -56,7 +56,7 @@ class Sizes:
         return self.ciphertexts[party] + self.proofs[party][0]
 
     def part(self, owner: int, evaluator: int) -> int:
-        """Bytes of what an evaluator replies to one owner: its columns one after the other."""
+        """Bytes of an evaluator's reply to one owner: its columns one after the other."""
         layout = self.layouts[owner]
         shape = layout.whole_reply_shape if self.proved else layout.reply_shape
         return byte_count(shape) * self.layouts[evaluator].columns
@@ -66,31 +66,31 @@ class Sizes:
         return sum(self.part(owner, party) for owner in range(party)) + self.proofs[party][1]
 
     def received(self, party: int) -> int:
-        """Bytes that it fetches: columns of those before it, or of all where they are proved, and replies to it."""
+        """Bytes that it fetches: columns of those before it, or of all if they are proved, and replies to it."""
         every = range(len(self.layouts))
         read = every if self.proved else every[:party]
         return sum(self.columns(p) for p in read if p != party) + sum(self.reply(p) for p in every[party + 1 :])
 
     def work(self, party: int) -> tuple[float, ...]:
-        """What that party's seconds follow from: megabytes of each kind, in the order of `SECONDS`.
+        """The causes of that party's seconds: megabytes of each kind, in the order of `SECONDS`.
 
-        Ciphertexts that it makes; proofs that it makes; proofs that it verifies; ciphertexts that it reads, as often as
-        it does; ciphertexts that it multiplies, times its columns.
+        They are ciphertexts that it makes; proofs that it makes; proofs that it verifies; ciphertexts that it reads,
+        each time; ciphertexts that it multiplies, times its columns.
         """
         own, multiplied, taken = self.ciphertexts[party], sum(self.ciphertexts[:party]), self.ciphertexts
         verified = sum(columns for columns, _ in self.proofs) - self.proofs[party][0]
         verified += sum(replies for _, replies in self.proofs[party + 1 :])
         read = multiplied
-        if self.proved:  # of all others for their bounds, and for each proof of replies of its maker and those before
+        if self.proved:  # all others' for their bounds, and for each proof of replies its maker's and those before
             read += sum(taken) - own + sum([*accumulate(taken)][max(party, 1) :])
         counts = own, sum(self.proofs[party]), verified, read, multiplied * self.layouts[party].columns
         return tuple(count / 1e6 for count in counts)
 
 
 def exchange_cost(rows: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost:
-    """What an exchange costs each party, of so many columns in the spec's order, and all together, and what proofs are.
+    """The cost of an exchange for each party, for all, and of its proofs.
 
-    Raises DomainError: there are too many rows or columns.
+    Raises DomainError: too many rows or columns.
     """
     found, trusted = (_parties(Sizes.of(rows, list(columns.values()), proved=p), columns) for p in (proved, False))
     moved, seconds = _total(found)

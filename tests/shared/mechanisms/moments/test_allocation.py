@@ -15,6 +15,7 @@ from commingle.shared.dp.accounting import RHO_UNITS
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import MOMENTS
 from commingle.shared.mechanisms.moments.entries import (
     OWN_WEIGHTS,
@@ -24,7 +25,6 @@ from commingle.shared.mechanisms.moments.entries import (
     places,
     scales,
 )
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.matrix import second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement
 from tests.shared.mechanisms.moments.exchange.world import (

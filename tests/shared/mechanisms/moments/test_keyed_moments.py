@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from benchmarks.coverage import SCHEMA, SIZES
 from benchmarks.keyed import study
 from benchmarks.release_law import of_parties, proposed, study_of
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.row_maps import row_bound, row_sensitivity
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import expected_kept
@@ -24,7 +23,9 @@ from commingle.shared.dp.calibration import Calibration, calibrated_rho
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.errors import SpecError
 from commingle.shared.forecast.forecast import forecast_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import LEAST, MOMENTS, MOST, Buckets, chosen_buckets
 from commingle.shared.mechanisms.moments.entries import (
     block_sensitivity,
@@ -35,7 +36,6 @@ from commingle.shared.mechanisms.moments.entries import (
     places,
     scales,
 )
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block, plan_blocks
 from tests.shared.mechanisms.moments.exchange.world import numbers

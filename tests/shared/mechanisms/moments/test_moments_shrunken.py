@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 
-from commingle.shared.estimation.prior import MOST_ODDS, NULL_LOSS
+from commingle.shared.estimation.posterior import MOST_ODDS, NULL_LOSS
 from commingle.shared.mechanisms.moments.fit import Slopes, least_label
 from tests.shared.estimation.tables import Array
 

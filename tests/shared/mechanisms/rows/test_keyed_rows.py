@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.release_law import of_parties, proposed, study_of
-from commingle.shared.documents.errors import SpecError
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_bound, row_sensitivity
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -18,8 +17,9 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import presence
 from commingle.shared.dp.sensitivity import Adjacency
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.errors import SpecError
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.prediction import noise_variance
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.checks import closed
 from commingle.shared.release.plan import plan_block

@@ -10,8 +10,8 @@ from commingle.services.fit import PreparedMoments, fit_prepared
 from commingle.shared.documents.terms import Terms
 from commingle.shared.forecast.forecast import relative_error, with_best_k
 from commingle.shared.forecast.task import Assumptions, task_of
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.prediction import RegressionTask, noise_variance
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.release.checks import closed
 from tests.shared.estimation.tables import moments_of
 from tests.shared.forecast.designs import numeric

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from commingle.shared.documents.dsse import seal
-from commingle.shared.documents.errors import DocumentError, ExchangeError, SignatureError, SpecError
 from commingle.shared.documents.model import WireModel, encode
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES
 from commingle.shared.documents.statements import DeviationError
-from commingle.shared.mechanisms.moments.exchange.documents import (
+from commingle.shared.errors import DocumentError, ExchangeError, SignatureError, SpecError
+from commingle.shared.mechanisms.moments.exchange.messages import (
     Quotation,
     ReplyStatement,
     columns_digest,

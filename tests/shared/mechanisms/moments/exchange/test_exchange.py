@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from commingle.party_agent.rounds.release_files import ExchangeFiles
-from commingle.shared.documents.errors import VerificationError
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import PartySpec
 from commingle.shared.documents.statements import DeviationError, SignedDocument
 from commingle.shared.documents.terms import Bounds
+from commingle.shared.errors import VerificationError
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import block_noise, cross_noise, open_matrix, places
-from commingle.shared.mechanisms.moments.exchange.documents import open_columns
+from commingle.shared.mechanisms.moments.exchange.messages import open_columns
 from commingle.shared.mechanisms.moments.exchange.products import own_moments, verify_bounds, verify_reply
 from commingle.shared.proving.lengths import column_proofs
 from commingle.shared.release.matrix import assemble, second_moments

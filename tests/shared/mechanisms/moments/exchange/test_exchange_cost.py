@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.documents.errors import DocumentError, VerificationError
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.accounting import Cost, Loss, delta_left, rho_left
 from commingle.shared.dp.calibration import DRAWN, Calibration
+from commingle.shared.errors import DocumentError, VerificationError
 from commingle.shared.forecast.forecast import exchange_of
 from commingle.shared.forecast.result import exchange_words
+from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.mechanisms.moments.block import MOMENTS, TAIL, exchange_delta
 from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
-from commingle.shared.mechanisms.registry import mechanism_of
 from commingle.shared.proving.ciphertexts import segments
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.audit import PartyAudit, PartyHistory, confirm_by_party

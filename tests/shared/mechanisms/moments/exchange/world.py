@@ -23,9 +23,9 @@ from commingle.shared.documents.spec import PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.terms import fraction_bits_of
 from commingle.shared.dp.calibration import Calibration
-from commingle.shared.dp.first_stage import column_sums
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.dp.noise import Sampler
+from commingle.shared.dp.two_stages import column_sums
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.release.checks import closed, read_spec
 from tests.world.documents import HEAD, publication
