@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from commingle.coordinator.access import CoordinatorScope, create_token, revoke_token
 from commingle.coordinator.cli import examples, home_option
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, open_coordinator
+from commingle.coordinator.members import CoordinatorScope, create_token, revoke_token
 from commingle.coordinator.members import invite as issue_invite
 from commingle.coordinator.members import revoke as revoke_party
 from commingle.coordinator.store.database import check_url

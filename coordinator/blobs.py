@@ -1,7 +1,7 @@
 """Large files named by their SHA-256: uploaded blocks and published matrices.
 
-Content-addressed, so writing twice is harmless and replicas over one shared directory need no agreement. What is passed
-on while a release runs stands apart, by release, and is removed as a whole.
+Content-addressed, so writing twice is harmless and replicas over one shared directory need no agreement. Messages of a
+running release lie apart, by release, and are removed together.
 """
 
 import errno
@@ -22,35 +22,35 @@ from commingle.coordinator.errors import LostBlobError, StorageError
 from commingle.shared.runtime.files import close_to_others, full_disk_as_no_room, remove_durably, write_durably
 
 LEAST_AGE = timedelta(days=1)
-"""Of what is removed that no release needs: the time to notice that a database was restored which does not know it."""
+"""How old a file that no release needs is when we remove it: time to notice a restored database that lacks it."""
 _log = structlog.get_logger()
 _DIGITS = 64
 _PIECE = 1 << 20
 
 
 class Blobs(Protocol):
-    """Where large files are kept. Where that fails every method raises StorageError, on a full disk NoRoomError."""
+    """Where large files are kept. If it fails, every method raises StorageError; on a full disk NoRoomError."""
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256, hex."""
 
     def open(self, digest: str) -> BinaryIO:
-        """The stored bytes, as a file the caller closes. Raises LostBlobError where they are gone, or are others.
+        """The stored bytes, as a file the caller closes. Raises LostBlobError if they are gone or changed.
 
-        Where there is nothing at all, nothing was lost: a disk may not be mounted. That is a StorageError.
+        An empty store has lost nothing, since a disk may not be mounted: that is a StorageError.
         """
 
     def require(self, digest: str) -> None:
-        """Raise as `open` does, unless there is a file of that name; what is in it is not looked at."""
+        """Raise as `open` does unless there is a file of that name; its content is not checked."""
 
     def old(self, before: datetime) -> Iterator[str]:
-        """Digests of what was last stored before then."""
+        """Digests of the files that were last stored before then."""
 
     def remove(self, digest: str, *, before: datetime) -> bool:
-        """Remove what was last stored before then; whether it was. The caller vouches that nothing refers to it."""
+        """Remove a file last stored before then; whether it did. The caller vouches that nothing refers to it."""
 
     def remove_leftovers(self, before: datetime) -> int:
-        """Remove what writes that were interrupted before then left behind; how many."""
+        """Remove what interrupted writes left behind before then; how many files."""
 
     def scratch(self) -> BinaryIO:
         """An empty nameless file for an upload; it is gone when closed."""
@@ -59,20 +59,20 @@ class Blobs(Protocol):
         """Raise unless something can be stored now."""
 
     def put_running(self, release: str, name: str, file: BinaryIO) -> None:
-        """Store what parties of a release send each other for as long as it runs; `name` is a digest."""
+        """Store what parties of a running release send each other; `name` is a digest."""
 
     def open_running(self, release: str, name: str) -> BinaryIO:
-        """What was stored so, as a file the caller closes."""
+        """Such a message, as a file the caller closes."""
 
     def running_releases(self) -> tuple[str, ...]:
         """Releases that may have such files."""
 
     def remove_running(self, release: str) -> None:
-        """Remove all of a release."""
+        """Remove all such messages of a release."""
 
 
 class BlobDirectory:
-    """Blobs as files ROOT/ab/abcd…; the directory is made on first use. Left over are files of `write_durably`."""
+    """Blobs as files ROOT/ab/abcd…; the directory is made on first use. Leftovers are files of `write_durably`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -165,7 +165,6 @@ def _holds(path: Path, digest: str) -> bool:
 
 
 def lost(digest: str, how: str) -> LostBlobError:
-    """The fault of a blob that is not there, or not as it was."""
     return LostBlobError(f"the file {digest[:16]}… is {how}", remedy="Restore it from its backup.")
 
 

@@ -1,4 +1,4 @@
-"""Blobs on S3-compatible storage, through Arrow, which a coordinator loads anyway: objects PREFIX/abcd….
+"""Blobs on S3-compatible storage, through Arrow: objects PREFIX/abcd….
 
 An object is there whole or not at all, and replaced as a whole, so replicas need no agreement here either. Credentials
 come from the environment, never from an address.
@@ -31,7 +31,7 @@ _PIECE = 1 << 20
 
 
 class BlobBucket:
-    """Blobs as objects below one prefix. What it does is said by `blobs.Blobs`.
+    """`Blobs` as objects below one prefix.
 
     Raises SettingsError: the address names no bucket, or holds credentials.
     """
@@ -86,7 +86,7 @@ class BlobBucket:
             return True
 
     def remove_leftovers(self, before: datetime) -> int:  # noqa: ARG002 - the question of every store
-        """None that could be seen: the bucket's own rule ends uploads that were interrupted (docs/operations.md)."""
+        """None that we can see: the bucket's own rule ends interrupted uploads (docs/operations.md)."""
         return 0
 
     def scratch(self) -> BinaryIO:

@@ -27,7 +27,7 @@ from commingle.shared.runtime.settings import Clock
 from commingle.shared.wire import ReleaseSummary
 
 STAYS = LEAST_AGE + timedelta(hours=2)
-"""How long at most blocks are there of a release that came to nothing."""
+"""The longest time that blocks of a release that came to nothing are kept."""
 _GIBIBYTE = 1 << 30
 _RELEASE = re.compile("[0-9a-f]{64}")
 Found = TypeVar("Found")
@@ -37,9 +37,9 @@ Found = TypeVar("Found")
 class Quotas:
     """How much members may have a coordinator keep: the operator's limits, in bytes.
 
-    What a release can take follows from its spec, and all of it counts from its proposal on, against the member that
-    proposed it: so the sum is one of the database, the same at every replica, and what was accepted can be sent. What
-    is published counts for ever, and what came to nothing for as long as its blocks are there.
+    What a release can take follows from its spec. All of it counts from its proposal on, against the member that
+    proposed it. So the sum comes from the database alone, is the same at every replica, and what was accepted can be
+    sent. What is published counts for ever; what came to nothing counts for as long as its blocks are there.
 
     Attributes:
         message: the largest body that a party sends.
@@ -66,7 +66,7 @@ class Quotas:
             )
 
     def require_share(self, party: str, taken: int, sizes: ReleaseSizes) -> None:
-        """Refuse a release of a member whose releases take so much already. Raises QuotaError."""
+        """Refuse a release if the releases of its proposer would take too much. Raises QuotaError."""
         if taken + sizes.exchanged + sizes.kept > self.member:
             raise QuotaError(
                 f"with it the releases of {party} would take {_shown(taken + sizes.exchanged + sizes.kept)}, and a "
@@ -80,11 +80,11 @@ def _shown(count: int) -> str:
 
 
 class Reads:
-    """Nonces of signed requests that read, while their signatures hold; members' alone, so strangers cannot fill it.
+    """Nonces of members' signed requests that read, while their signatures hold; strangers cannot fill it.
 
     Kept in memory: to remember one durably would make every read a write. Another replica, or this process after a
-    restart, would answer a replay within the few minutes for which a signature holds. Only who saw the request under
-    its encryption could send one, and it changes nothing.
+    restart, would answer a replay within the few minutes for which a signature holds. Only somebody who saw the request
+    under its encryption could replay it, and it changes nothing.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Reads:
         self._due: list[tuple[datetime, tuple[str, str]]] = []
 
     def remember(self, request: SignedRequest, *, now: datetime) -> bool:
-        """Remember a request's nonce for as long as its signature holds; False if it is remembered already."""
+        """Remember a nonce for as long as its signature holds; False if it is remembered already."""
         place = request.signer, request.nonce
         with self._lock:
             while self._due and self._due[0][0] < now:
@@ -110,11 +110,10 @@ class Coordinator:
     """One coordinator: who it is and what it remembers with.
 
     Attributes:
-        retention: how long the documents are kept of a release that came to nothing.
-        most_proposals: how many open proposals one member can have, and how many ended ones of it are kept whole.
-        quotas: how much members may have it keep.
-        disks: those that data and bodies are on, with what is kept free of them.
-        reads: signed requests that read and were answered by this process.
+        retention: how long we keep the documents of a release that came to nothing.
+        most_proposals: the most open proposals of one member, and the most ended ones that we keep whole.
+        disks: the disks of data and bodies, with the space to keep free on them.
+        reads: signed reading requests that this process has answered.
     """
 
     name: str
@@ -131,12 +130,10 @@ class Coordinator:
 
 
 def require_release(tx: Transaction, release: str) -> ReleaseRow:
-    """The release of that id. Raises UnknownError."""
     return _require(tx.releases.get, release)
 
 
 def require_summary(tx: Transaction, release: str) -> ReleaseSummary:
-    """The release of that id as listed. Raises UnknownError."""
     return _require(tx.releases.summary, release)
 
 
@@ -149,7 +146,7 @@ def _require(find: Callable[[str], Found | None], release: str) -> Found:
 
 
 def spec_of(release: ReleaseRow) -> Verified[ReleaseSpec]:
-    """The release's verified spec. Raises StateError when it ended long ago and its spec was dropped."""
+    """The release's verified spec. Raises StateError if the release ended long ago and its spec was dropped."""
     if release.spec is None:
         raise StateError(
             f"the release has long been {release.state}, and its spec is no longer kept", remedy="Propose a new one."
@@ -163,7 +160,6 @@ def _open_spec(spec: Envelope, proposer_key: str) -> Verified[ReleaseSpec]:
 
 
 def share_of(spec: Verified[ReleaseSpec], party: str) -> PartySpec:
-    """One party's share of a spec. Raises UnknownError."""
     share = next((share for share in spec.document.parties if share.name == party), None)
     if share is None:
         raise UnknownError(f"{party} is not a member of this release", remedy="Check the release id and the name.")
@@ -171,7 +167,7 @@ def share_of(spec: Verified[ReleaseSpec], party: str) -> PartySpec:
 
 
 def advance_round(current: Round, event: Event, coordinator: Coordinator) -> Round:
-    """The round after an event. Raises StateError where it is refused."""
+    """The round after an event. Raises StateError if the event is refused."""
     after = advance(current, event, now=coordinator.clock())
     if isinstance(after, Refused):
         raise StateError(after.reason, remedy="GET the release to see where it stands; propose a new one if it ended.")
@@ -179,7 +175,7 @@ def advance_round(current: Round, event: Event, coordinator: Coordinator) -> Rou
 
 
 def is_repetition(recorded: Envelope | None, offered: Envelope, *, what: str) -> bool:
-    """Whether this very document is recorded already. Raises OtherBytesError where another one is in its place."""
+    """Whether this very document is recorded already. Raises OtherBytesError if another one is in its place."""
     if recorded is not None and recorded.digest != offered.digest:
         raise OtherBytesError(
             f"another {what} is recorded already", remedy="Send the very bytes that were sent before."
@@ -211,7 +207,7 @@ def require_blobs(coordinator: Coordinator, digests: Iterable[str]) -> None:
 
 
 def export_audit(coordinator: Coordinator) -> SignedDocument:
-    """Its history for auditors: all events up to now, under its own signature."""
+    """All events up to now, for auditors, under the coordinator's signature."""
     with coordinator.store.read() as tx:
         entries, head = tx.events.chain()
     audit = CoordinatorAudit(coordinator=coordinator.name, exported=coordinator.clock(), head=head, entries=entries)
@@ -219,7 +215,7 @@ def export_audit(coordinator: Coordinator) -> SignedDocument:
 
 
 def export_member_log(coordinator: Coordinator) -> SignedDocument:
-    """Every key that a member has had, as a chain under the coordinator's signature. Raises StorageError."""
+    """Every key of every member, as a chain under the coordinator's signature. Raises StorageError."""
     with coordinator.store.read() as tx:
         changes = tx.events.memberships()
     return SignedDocument.of(member_log(changes, exported=coordinator.clock()), coordinator.key)

@@ -29,14 +29,14 @@ class CoordinatorSettings(ServiceSettings):
         database_url: `postgresql://...`; None means SQLite in the home directory.
         blob_directory: where blocks and published files are kept; replicas share it. None means HOME/blobs.
         blob_bucket: S3-compatible storage in its place, `s3://BUCKET/PREFIX`.
-        retention_days: how long documents are kept of a release that came to nothing, and sealed linkage keys.
-        most_proposals: how many open proposals one member can have; ended ones of it are kept whole to that number.
-        largest_message_bytes: of one body that a party sends; a release that needs larger ones is refused.
+        retention_days: how long we keep sealed linkage keys, and documents of a release that came to nothing.
+        most_proposals: the most open proposals of one member, and the most ended ones that we keep whole.
+        largest_message_bytes: the largest body that a party sends; a release that needs larger ones is refused.
         release_bytes: all that one release may take while it runs; it follows from its spec.
         member_bytes: all that releases of one proposer may take; None means a quarter of the disk, in a bucket 256 GiB.
-        reserve_bytes: what is kept free on the disks of the home directory and of bodies.
+        reserve_bytes: the space to keep free on the disks of the home directory and of bodies.
         public_reads: whether anyone may read; if not, a member's signature or a token of scope `read` is needed.
-        sso: who signs people on to the console; `decide` is nothing there.
+        sso: the provider that signs people on to the console; its scope `decide` has no effect there.
     """
 
     prefix = "COMMINGLE_COORDINATOR"
@@ -56,8 +56,6 @@ class CoordinatorSettings(ServiceSettings):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHome:
-    """Where things are under one home directory."""
-
     path: Path
 
     @property
@@ -66,7 +64,6 @@ class CoordinatorHome:
 
     @property
     def signing_key(self) -> Path:
-        """The Ed25519 key manifests and proposals are signed with."""
         return self.path / "keys" / "signing.key"
 
     def secure(self, settings: CoordinatorSettings) -> None:
@@ -80,7 +77,6 @@ class CoordinatorHome:
         return settings.blob_directory or self.path / "blobs"
 
     def blobs(self, settings: CoordinatorSettings) -> Blobs:
-        """Where blobs are. Raises SettingsError."""
         if settings.blob_bucket is None:
             return BlobDirectory(self.blob_directory(settings))
         if settings.blob_directory is not None:
@@ -90,7 +86,7 @@ class CoordinatorHome:
         return BlobBucket(settings.blob_bucket)
 
     def disks(self, settings: CoordinatorSettings) -> Disks:
-        """Those of the home and of bodies; on their way to a bucket these are in a folder for temporary files."""
+        """The disks of the home and of bodies, which on their way to a bucket are in the folder for temporary files."""
         bodies = Path(tempfile.gettempdir()) if settings.blob_bucket else self.blob_directory(settings)
         return Disks((self.path, bodies), settings.reserve_bytes)
 
@@ -102,7 +98,6 @@ class CoordinatorHome:
         return quotas if member is None else replace(quotas, member=member)
 
     def has_files(self, settings: CoordinatorSettings) -> bool:
-        """Whether there are files that a database names. Raises SettingsError, StorageError."""
         return any(True for _ in self.blobs(settings).old(datetime.max.replace(tzinfo=UTC)))
 
     def database_url(self, settings: CoordinatorSettings) -> str:

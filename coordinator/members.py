@@ -1,20 +1,21 @@
-"""Members: invites, enrolment, replaced keys, the end of a membership, and what members are told of each other.
+"""Members: invites, enrolment, replaced keys, the end of a membership, what members tell each other; and tokens.
 
-Of linkage keys the coordinator checks signatures; it cannot open the boxes. It witnesses how far members' ledgers have
-come, so that none of them is set back unnoticed: only what follows the newest head is taken, and the last thousand of
-each member are kept. A member's statement may be carried by any other: that is how a coordinator which was restored
-from a backup, or hides what it has, is corrected.
+The coordinator checks the signatures of linkage keys; it cannot open the boxes. It witnesses how far members' ledgers
+have come, so that nobody sets one back unnoticed: it takes only what follows the newest head, and keeps the last
+thousand of each member. Any member may carry another's statement: that corrects a coordinator which was restored from a
+backup, or which hides what it has.
 """
 
 import re
 import secrets
 from datetime import datetime, timedelta
+from typing import Literal
 
 import structlog
 
 from commingle.coordinator.coordinator import Coordinator, record, require_release
 from commingle.coordinator.errors import InviteError, LedgerHeadError, NameTakenError, OtherBytesError, UnknownError
-from commingle.coordinator.store.members import Invite
+from commingle.coordinator.store.members import Invite, TokenRow
 from commingle.coordinator.store.store import Transaction
 from commingle.shared.documents.dsse import Envelope, VerifyingKey
 from commingle.shared.documents.invitation import INVITE_PREFIX
@@ -34,6 +35,8 @@ from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
 from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey
 
+CoordinatorScope = Literal["read", "operate"]
+_TOKEN_PREFIX = "commingle-token.v1"  # noqa: S105 - no secret
 _NAME = re.compile("[a-z0-9_.-]{1,63}")
 _log = structlog.get_logger()
 
@@ -78,7 +81,6 @@ def enrol(coordinator: Coordinator, signed: SignedDocument) -> tuple[PartyRecord
 
 
 def require_party(tx: Transaction, name: str) -> PartyRecord:
-    """The member of that name. Raises UnknownError."""
     found = tx.members.get(name) if _NAME.fullmatch(name) else None
     if found is None:
         raise UnknownError("there is no such member", remedy="GET /v1/parties lists the members.")
@@ -88,8 +90,8 @@ def require_party(tx: Transaction, name: str) -> PartyRecord:
 def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tuple[PartyRecord, bool]:
     """Replace a member's signing key; whether it is new. Once it is in place, nothing changes.
 
-    Open releases that name the old key end, except those that only wait for their publication: every block of theirs
-    was signed and paid for under the old key while it was valid.
+    Open releases that name the old key end, except those that only wait for their publication: each of their blocks was
+    signed and paid for while the old key was valid.
     """
     now = coordinator.clock()
     with coordinator.store.write() as tx:
@@ -112,7 +114,7 @@ def rotate(coordinator: Coordinator, party: str, request: RotationRequest) -> tu
 
 
 def revoke(coordinator: Coordinator, party: str) -> tuple[str, ...]:
-    """End a membership; ids of the open releases that ended with it. What was published stays as it is."""
+    """End a membership; ids of the open releases that ended with it. What was published stays."""
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
         if member.revoked is not None:
@@ -158,7 +160,6 @@ def _check_invite(found: Invite | None, party: PartyRecord) -> None:
 
 
 def _has_left(tx: Transaction, party: PartyRecord) -> bool:
-    """Whether it was a member, with this very key. Raises NameTakenError where name or key is another member's."""
     present = tx.members.get(party.name)
     if present is not None and present.departure is not None and present.fingerprint == party.fingerprint:
         return True
@@ -187,7 +188,7 @@ def _end_releases(
 def publish_identity(coordinator: Coordinator, party: str, envelope: Envelope) -> tuple[PartyRecord, bool]:
     """Show a member's signed identity with its keys; whether it is new.
 
-    The first one under a signing key may bring another sealing key: that is how both are replaced together.
+    The first one under a signing key may bring another sealing key: so a member replaces both together.
     """
     with coordinator.store.write() as tx:
         member = require_party(tx, party)
@@ -222,15 +223,14 @@ def relay(coordinator: Coordinator, recipient: str, sender: str, envelope: Envel
 
 
 def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedLinkageKey, ...]:
-    """What members sent to this one, in order of senders. Raises UnknownError."""
     with coordinator.store.read() as tx:
         return tx.linkage.of(require_party(tx, recipient).name)
 
 
 def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, after: str) -> bool:
-    """Keep a member's newest ledger head, which has to follow the one that is kept; whether it is new.
+    """Keep a member's newest ledger head, which has to follow the head that is kept; whether it is new.
 
-    It is under a key that is or was the member's; `after`: the head it follows, `NO_HEAD` where it is the first.
+    Its key is or was the member's. `after` is the head that it follows, or `NO_HEAD` for the first.
     """
     offered, key = open_head(signed, party=party)
     with coordinator.store.write() as tx:
@@ -252,13 +252,12 @@ def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, aft
 
 
 def newest_heads(coordinator: Coordinator) -> tuple[SignedDocument, ...]:
-    """The newest of each member, in order of names."""
     with coordinator.store.read() as tx:
         return tuple(map(_signed, tx.heads.newest_of_each()))
 
 
 def head_history(coordinator: Coordinator, party: str, *, below: int | None, limit: int) -> tuple[SignedDocument, ...]:
-    """A member's statements of less than a height, the newest first. Raises UnknownError."""
+    """A member's statements below a height, the newest first. Raises UnknownError."""
     with coordinator.store.read() as tx:
         return tuple(map(_signed, tx.heads.history(require_party(tx, party).name, below=below, limit=limit)))
 
@@ -275,3 +274,22 @@ def _refuse(newest: LedgerHead | None, offered: LedgerHead, *, after: str) -> Re
     if offered.height <= newest.height:
         return Refused(f"height {offered.height} is not beyond {newest.height}, where the newest ledger head here is")
     return None
+
+
+def create_token(coordinator: Coordinator, *, name: str, scope: CoordinatorScope, lifetime: timedelta | None) -> str:
+    """A new bearer token. Only its digest is kept."""
+    now = coordinator.clock()
+    text = f"{_TOKEN_PREFIX}.{secrets.token_urlsafe(32)}"
+    with coordinator.store.write() as tx:
+        if tx.access.token(name=name) is not None:
+            raise NameTakenError(f"there is a token named {name}", remedy="Choose another name.")
+        expires = None if lifetime is None else now + lifetime
+        tx.access.add_token(TokenRow(name, text_digest(text), scope, now, expires, None))
+    return text
+
+
+def revoke_token(coordinator: Coordinator, name: str) -> None:
+    with coordinator.store.write() as tx:
+        if tx.access.token(name=name) is None:
+            raise UnknownError(f"there is no token named {name}", remedy="commingle coordinator token list")
+        tx.access.revoke_token(name, coordinator.clock())

@@ -1,7 +1,7 @@
 """A background thread: it publishes complete releases, ends expired ones and tidies up.
 
-What is to be done is read from the database every time, so a restart or a crash at any point is recovered by the next
-round of work, whichever replica does it.
+It reads what to do from the database every time, so the next round of work, at whichever replica, recovers from a
+restart or a crash at any point.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ import structlog
 from numpy.typing import NDArray
 
 from commingle.coordinator.blobs import LEAST_AGE
-from commingle.coordinator.contributions import agreed_transcript, remove_messages
 from commingle.coordinator.coordinator import Coordinator, record, require_blobs, require_release, spec_of
 from commingle.coordinator.errors import LostBlobError
+from commingle.coordinator.rounds import agreed_transcript, remove_messages
 from commingle.coordinator.store.releases import Files, ReleaseRow
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import Verified
@@ -48,9 +48,9 @@ Step: TypeAlias = Callable[[Coordinator, str], None]
 
 
 def publish(coordinator: Coordinator, release: str) -> None:
-    """Publish a complete release, or end it with the reason why it cannot be.
+    """Publish a complete release, or end it with the reason why it cannot be published.
 
-    Safe to repeat and to race: the first to commit has published, the others' work is dropped.
+    Safe to repeat and to race: the first to commit has published; the work of the others is dropped.
 
     Raises:
         LostBlobError: a block is gone or damaged; see `ask_again`.
@@ -121,7 +121,7 @@ def expire(coordinator: Coordinator, release: str) -> None:
 
 
 def ask_again(coordinator: Coordinator, release: str) -> None:
-    """Have blocks of a complete release that stay lost sent once more: parties keep theirs until it is over."""
+    """Have members send lost blocks of a complete release once more: they keep theirs until it is over."""
     with coordinator.store.read() as tx:
         bodies = {name: share.body for name, share in require_release(tx, release).shares.items()}
     lost = frozenset(name for name, body in bodies.items() if body is not None and _is_lost(coordinator, body))
@@ -181,8 +181,8 @@ def _read_block(
 
 @dataclass(slots=True)
 class _Trouble:
-    failures: int = 0  # of one step on one release since it last went well
-    lost: int = 0  # those of them for want of a block
+    failures: int = 0  # in a row, of one step on one release
+    lost: int = 0  # how many of these failures lacked a block
     not_before: float = 0.0  # when it may be tried again, by the publisher's timer
 
 
@@ -190,8 +190,8 @@ class Publisher:
     """Work on one coordinator's releases.
 
     Args:
-        coordinator: whose releases.
-        interval_seconds: the pause between looks at the database where nobody calls `wake`.
+        coordinator: the coordinator of the releases.
+        interval_seconds: the pause between looks at the database if nobody calls `wake`.
         timer: seconds that only grow, for the pauses after a failure.
     """
 
@@ -218,7 +218,7 @@ class Publisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the release at hand and end the thread."""
+        """Finish the current release and end the thread."""
         self._stopping.set()
         self.wake()
         if self._thread is not None:
@@ -253,8 +253,8 @@ class Publisher:
     def _exchanges_over(self, newest: int, *, whole: bool) -> tuple[str, ...]:
         """Releases that are over and may still have messages.
 
-        Looked for after events, as buckets charge for every look; and each minute, as a message may have come too late.
-        Each minute all complete releases are looked for, too; in between those with events.
+        It looks after events, as buckets charge for every look, and each minute, as a message may have come too late.
+        Each minute it also looks for all complete releases; in between, only for those with events.
         """
         if newest == self._newest and not whole:
             return ()
@@ -311,8 +311,8 @@ class Publisher:
 def prune(coordinator: Coordinator) -> int:
     """Drop what nobody needs any more of what ended before the retention; how many releases.
 
-    Of releases that came to nothing the spec and alignment statements; also invites that expired unused,
-    sealed linkage keys and nonces. Events and the digests in them stay: the chain is whole.
+    It drops the spec and alignment statements of releases that came to nothing, invites that expired unused, sealed
+    linkage keys and nonces. Events and the digests in them stay, so the chain is whole.
     """
     now = coordinator.clock()
     before = now - coordinator.retention
@@ -329,12 +329,12 @@ def prune(coordinator: Coordinator) -> int:
 
 
 def clean(coordinator: Coordinator) -> int:
-    """Remove what is a day old and belongs to no release that is open or published; how many files.
+    """Remove files that are a day old and belong to no release that is open or published; how many.
 
     Files are stored before they are recorded, perhaps by another replica at this moment. The transaction that records a
-    file looks for it (`require_blobs`); it is removed in a transaction, too, and there is one writer at a
-    time. So either it is gone before it is recorded, which is then refused and repeated, or it is recorded before it
-    is looked at, and stays. What is needed at a first look, which makes nobody wait, is not looked at again.
+    file looks for it (`require_blobs`). A transaction removes it, too, and there is one writer at a time. So either it
+    is gone before it is recorded, and the recording is refused and repeated; or it is recorded before we look, and
+    stays. The first look, which makes nobody wait, sorts out what is needed.
     """
     before = coordinator.clock() - LEAST_AGE
     removed = coordinator.blobs.remove_leftovers(before)

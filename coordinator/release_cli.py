@@ -51,7 +51,7 @@ _asked = together(
     ca_option,
     http_option,
 )
-"""Where the coordinator is and how it is reached, as `_client` takes it."""
+"""Options that say where the coordinator is and how to reach it, as `_client` takes them."""
 
 
 class Proposed(ReleaseDetails):

@@ -376,7 +376,7 @@ def console(*, home: Path, place: Place) -> None:
     A link is printed that works once, on this machine. With --sso many people sign on, from anywhere. Ctrl-C ends the
     console. It reads the coordinator's database and changes nothing.
     """
-    from commingle.coordinator.console.app import create_console  # noqa: PLC0415 - help needs no FastAPI
+    from commingle.coordinator.http.console import create_console  # noqa: PLC0415 - help needs no FastAPI
     from commingle.shared.runtime.pages.doors import Session, run_console, run_sso_console  # noqa: PLC0415 - as above
 
     with open_coordinator(home) as hub:

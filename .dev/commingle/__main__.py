@@ -37,7 +37,7 @@ _COMMANDS = {
         "Show every key that a coordinator has had for every member, as one signed chain.",
     ),
     "coordinator": ("coordinator.cli", "Run and operate a coordinator."),
-    "party": ("party_agent.cli.party", "Run and operate a member's agent, beside the member's own data."),
+    "party": ("party_agent.cli", "Run and operate a member's agent, beside the member's own data."),
     "learner": ("services.learner.cli", "Serve fits of published releases."),
     "config": ("shared.runtime.settings", "See which settings a service would have, and where each comes from."),
 }

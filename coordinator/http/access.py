@@ -1,8 +1,10 @@
-"""What stands before an endpoint: a signature or leave to read, and a body within limits; and sending files."""
+"""What stands before an endpoint: a caller who may ask, by a signed request or a bearer token; a body within limits."""
 
+import hmac
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from errno import errorcode
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -11,25 +13,24 @@ import structlog
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.access import (
-    require_enrolled,
-    require_member,
-    require_party,
-    require_proposer,
-    require_reader,
-)
-from commingle.coordinator.contributions import Expected
-from commingle.coordinator.coordinator import Coordinator
-from commingle.coordinator.errors import StorageError
+from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.errors import ReplayedRequestError, RevokedError, StorageError, UnauthenticatedError
+from commingle.coordinator.members import CoordinatorScope
+from commingle.coordinator.rounds import Expected
+from commingle.coordinator.store.members import TokenRow
+from commingle.shared.documents.dsse import VerifyingKey
+from commingle.shared.documents.model import text_digest
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.bodies import Body
-from commingle.shared.runtime.errors import BusyError, TooLargeError
+from commingle.shared.runtime.errors import BusyError, ScopeError, TooLargeError
 from commingle.shared.runtime.files import full_disk_as_no_room
 from commingle.shared.runtime.problem import BEARER
-from commingle.shared.runtime.request_signing import RequestHead, SignedRequest
+from commingle.shared.runtime.request_signing import RequestHead, SignedRequest, is_signed, verify_request
+from commingle.shared.wire import PartyRecord
 
 JSON_LIMIT = 4 << 20
 _PIECE = 1 << 20
+_IMPLIED: dict[str, frozenset[str]] = {"read": frozenset({"read"}), "operate": frozenset({"read", "operate"})}
 _log = structlog.get_logger()
 
 Upload = TypeVar("Upload", bound=Expected[Any])
@@ -43,7 +44,7 @@ SCHEMES: Mapping[str, Any] = {
         "description": "A member signs the request by RFC 9421, with `Signature-Input` and `Content-Digest`.",
     },
 }
-"""How a request says who asks, in the words of an OpenAPI document."""
+"""The ways to say who asks, as an OpenAPI document names them."""
 _Security: TypeAlias = list[dict[str, list[str]]]
 _SIGNED: _Security = [{"Signature": []}]
 _READING: _Security = [{}, *_SIGNED, {"HTTPBearer": []}]  # a coordinator says whether reads are public
@@ -52,8 +53,122 @@ _OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v1/coordinator"})
 _FOR_MEMBERS = ("/ledger-heads", "/columns", "/columns/{party}", "/replies", "/replies/{party}")
 
 
+def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> SignedRequest:
+    said, remedy = f"the request is not signed by {party}", "A member decides and uploads for itself only."
+    return _require_signer(coordinator, head, lambda signer: signer == party, said, remedy=remedy)
+
+
+def require_member(coordinator: Coordinator, head: RequestHead, release: str) -> SignedRequest:
+    def is_member(signer: str | None) -> bool:
+        with coordinator.store.read() as tx:
+            return signer in require_release(tx, release).shares
+
+    said = "the request is not signed by a member of this release"
+    remedy = "What members of a release exchange is for them alone."
+    return _require_signer(coordinator, head, is_member, said, remedy=remedy)
+
+
+def require_enrolled(coordinator: Coordinator, head: RequestHead) -> SignedRequest:
+    said, remedy = "the request is not signed by a member", "Ledger heads are for members only."
+    return _require_signer(coordinator, head, lambda signer: signer is not None, said, remedy=remedy)
+
+
+def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedRequest | None:
+    """The request, if a member or the coordinator signed it; None if a token of scope `operate` lets it in."""
+    if not is_signed(head) and head.header("authorization") is not None:
+        _require_token(coordinator, head, "operate")
+        return None
+    request, _ = _verify_signature(coordinator, head)
+    _refuse_replay(coordinator, request)
+    return request
+
+
+def require_reader(coordinator: Coordinator, head: RequestHead) -> str | None:
+    """Refuse a caller who may not read. Returns the member that signed the request, unless it is a replay.
+
+    Every signature is checked. A replay is refused only if reading is not public: otherwise it shows nothing that is
+    not shown to everybody. No read writes to the database (`Reads`).
+    """
+    if is_signed(head):
+        request, signer = _verify_signature(coordinator, head)
+        if not coordinator.public_reads:
+            _refuse_replay(coordinator, request)
+        elif signer is None or not coordinator.reads.remember(request, now=coordinator.clock()):
+            return None
+        return None if signer is None else signer.name
+    if not coordinator.public_reads:
+        _require_token(coordinator, head, "read")
+    return None
+
+
+def _require_signer(
+    coordinator: Coordinator, head: RequestHead, may: Callable[[str | None], bool], refused: str, *, remedy: str
+) -> SignedRequest:
+    request, signer = _verify_signature(coordinator, head)
+    if not may(None if signer is None else signer.name):
+        raise ScopeError(refused, remedy=remedy)
+    _refuse_replay(coordinator, request)
+    return request
+
+
+def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRecord | None]:
+    own = coordinator.key.verifying_key
+    found: list[PartyRecord] = []
+
+    def key_of(fingerprint: str) -> VerifyingKey | None:
+        if fingerprint == own.fingerprint:
+            return own
+        with coordinator.store.read() as tx:
+            member = tx.members.by_key(fingerprint)
+        if member is None:
+            return None
+        found.append(member)
+        return VerifyingKey.from_hex(member.signing_key)
+
+    request = verify_request(head, audience=own.fingerprint, key_of=key_of, now=coordinator.clock())
+    signer = found[0] if found else None
+    if signer is not None and signer.revoked is not None:
+        raise RevokedError(
+            f"{signer.name} has not been a member since {signer.revoked:%Y-%m-%d %H:%M} UTC",
+            remedy="Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
+        )
+    return request, signer
+
+
+def _refuse_replay(coordinator: Coordinator, request: SignedRequest) -> None:
+    if request.body is None:  # it reads
+        new = coordinator.reads.remember(request, now=coordinator.clock())
+    else:
+        with coordinator.store.write() as tx:
+            new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=coordinator.clock())
+    if not new:
+        raise ReplayedRequestError(
+            "this very request was received before",
+            remedy="A repetition is signed afresh, with a new nonce; if you did not repeat it, somebody else did.",
+        )
+
+
+def _require_token(coordinator: Coordinator, head: RequestHead, scope: CoordinatorScope) -> None:
+    kind, _, text = (head.header("authorization") or "").partition(" ")
+    digest = text_digest(text.strip())
+    with coordinator.store.read() as tx:
+        token = tx.access.token(digest=digest) if kind.lower() == "bearer" else None
+    # found by the digest of 256 random bits: there is nothing to be learned from how long the search takes
+    if token is None or not hmac.compare_digest(token.digest, digest) or not _valid(token, coordinator.clock()):
+        raise UnauthenticatedError(
+            "neither a member's signature nor a valid token",
+            remedy="Ask the coordinator's operator for a token and send it: Authorization: Bearer …",
+        )
+    if scope not in _IMPLIED[token.scope]:
+        raise ScopeError(f"this token does not have the scope {scope}", remedy="Ask for a token of that scope.")
+
+
+def _valid(token: TokenRow, now: datetime) -> bool:
+    return token.revoked is None and (token.expires is None or now < token.expires)
+
+
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:
-    """A file from where it stands, a piece at a time; closed at the end."""
+    """The rest of a file, piece by piece; closed at the end."""
     with file:
         yield from iter(partial(file.read, _PIECE), b"")
 
@@ -67,15 +182,18 @@ class _Upload:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """For one event loop. What is kept for good the database counts; these files are gone when they are closed."""
+    """Bodies on their way in, for one event loop; their files are gone when they are closed.
+
+    The database counts what is kept for good.
+    """
 
     _uploads: dict[str, _Upload] = field(default_factory=dict)
 
     @contextmanager
     def only(self, place: str, party: str, body: Body, *, limit: int, most: int) -> Iterator[None]:
-        """While a body is received and stored; one that is still coming to the same place is given up for it.
+        """Receive and store one body for a place; a body that is still coming to that place is given up for it.
 
-        `party` has let it in by its signature; `most`: bytes at most of all that it sends at once.
+        The signature of `party` has let it in. `most` is the most bytes of all that it sends at once.
         """
         remedy = "Send it again in a few seconds."
         if (before := self._uploads.get(place)) is not None:
@@ -94,53 +212,45 @@ class Arriving:
 
 
 class Authenticator:
-    """Dependencies that let a request in or raise. Bodies are held against the digest that was signed."""
+    """Dependencies that let a request in or raise. A body has to have the digest that was signed."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._arriving = Arriving()
 
     async def reader(self, request: Request) -> str | None:
-        """Anyone who may read; the member that signed the request, if one did, and none where it is a replay."""
         if request.method in {"GET", "HEAD"}:
             return await run_in_threadpool(require_reader, self._coordinator, head_of(request))
         return None
 
     async def member(self, request: Request, release: str) -> None:
-        """A request without a body that is signed by a member of the release in its path."""
         await run_in_threadpool(require_member, self._coordinator, head_of(request), release)
 
     async def enrolled(self, request: Request) -> None:
-        """A request without a body that is signed by any member."""
         await run_in_threadpool(require_enrolled, self._coordinator, head_of(request))
 
     async def enrolled_body(self, request: Request) -> bytes:
-        """The JSON body of a request that is signed by any member."""
         return await self._body(request, lambda: require_enrolled(self._coordinator, head_of(request)))
 
     async def unsigned_body(self, request: Request) -> bytes:
-        """The JSON body of a request by anyone."""
         return await self._body(request, lambda: None)
 
     async def party_body(self, request: Request, party: str) -> bytes:
-        """The JSON body of a request that is signed by the member in its path."""
         return await self._body(request, lambda: require_party(self._coordinator, head_of(request), party))
 
     async def sender_body(self, request: Request, sender: str) -> bytes:
-        """The JSON body of a request that is signed by the sender in its path."""
         return await self.party_body(request, sender)
 
     async def proposer_body(self, request: Request) -> bytes:
-        """The JSON body of a request by someone who may propose."""
         return await self._body(request, lambda: require_proposer(self._coordinator, head_of(request)))
 
     async def upload(
         self, request: Request, party: str, *, expect: Callable[[], Upload], store: Callable[[Upload, BinaryIO], Stored]
     ) -> Stored:
-        """Take what the member signed and sent: what `store` makes of it.
+        """Take what the member signed and sent; returns what `store` makes of it.
 
-        `expect` checks what can be checked before the body is read, `store` the rest; both in a thread, and refuse by
-        raising.
+        `expect` checks what can be checked before the body is read, `store` the rest. Both run in a thread and refuse
+        by raising.
         """
         body, coordinator = Body(request), self._coordinator
 
@@ -189,7 +299,7 @@ class Authenticator:
 
 
 def security_of(method: str, path: str) -> _Security:
-    """Who is let in, as an OpenAPI document says it: any one of these."""
+    """Who may ask, as an OpenAPI document says it: any one of these."""
     if path in _OPEN or (method, path) == ("post", "/v1/parties"):
         return []
     if method == "get":

@@ -81,7 +81,7 @@ STATUSES = {kind: status for status, kinds in _BY_STATUS.items() for kind in kin
 
 
 class CoordinatorMetrics(RequestMetrics):
-    """Those of requests to this process, and what only a coordinator has."""
+    """The metrics of requests to this process, and those that only a coordinator has."""
 
     def __init__(self, store: Store) -> None:
         super().__init__("coordinator", waiting=_WAITING)
@@ -99,11 +99,10 @@ class _Rounds(Collector):
         self._store = store
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Known without asking the database."""
         return [self._works(), self._family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Rounds by state, read when asked for. A database that is away is said: the rest is wanted then above all."""
+        """Rounds by state, read when asked for. If the database is away, it says so: that is when the rest matters."""
         family = self._family()
         try:
             with self._store.read() as tx:
@@ -122,7 +121,6 @@ class _Rounds(Collector):
 
 
 def operations_router(coordinator: Coordinator, metrics: CoordinatorMetrics) -> APIRouter:
-    """`/healthz`, `/readyz` and `/metrics`."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")

@@ -36,7 +36,6 @@ from commingle.shared.wire import (
 
 
 def members_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
-    """`/v1/coordinator` and `/v1/parties`."""
     router = APIRouter(tags=["members"])
 
     @router.get("/v1/coordinator")

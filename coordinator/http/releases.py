@@ -14,21 +14,23 @@ from fastapi.responses import StreamingResponse
 from prometheus_client import Counter
 from starlette.concurrency import run_in_threadpool
 
-from commingle.coordinator.contributions import (
-    Expected,
-    Kind,
-    expect_block,
-    expect_message,
-    open_messages,
-    store_block,
-    store_message,
-)
 from commingle.coordinator.coordinator import Coordinator, require_release, require_summary, spec_of
 from commingle.coordinator.errors import NotPublishedError, StorageError
 from commingle.coordinator.http.access import Authenticator, pieces_of
 from commingle.coordinator.http.views import ReleasesQuery, SendersQuery, decode_cursor, encode_cursor, release_details
-from commingle.coordinator.proposals import approve, propose, reject
 from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.rounds import (
+    Expected,
+    Kind,
+    approve,
+    expect_block,
+    expect_message,
+    open_messages,
+    propose,
+    reject,
+    store_block,
+    store_message,
+)
 from commingle.coordinator.store.releases import Files
 from commingle.shared.documents.dsse import Envelope, parse_envelope
 from commingle.shared.documents.model import decode
@@ -62,7 +64,6 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
             return spec_of(require_release(tx, release)).document
 
     async def compute(client: str, release: str, asked: ReleaseSpec) -> Forecast | None:
-        """Once: whose turn comes meanwhile waits, and goes on where the one before hangs up."""
         async with pool.turn(client), computing.setdefault(release, Lock()):
             if release not in known:
                 known[release] = await pool.do(forecast_of, asked)
@@ -84,7 +85,6 @@ def forecasts_router(coordinator: Coordinator, pool: WorkPool) -> APIRouter:
 
 
 def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
-    """`/v1/releases`, approvals and rejections."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
     @router.post("", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope))
@@ -132,13 +132,11 @@ def releases_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
 
 
 def summary_answer(coordinator: Coordinator, release: str) -> ReleaseSummary:
-    """A release as listed. Raises UnknownError."""
     with coordinator.store.read() as tx:
         return require_summary(tx, release)
 
 
 def published_router(coordinator: Coordinator) -> APIRouter:
-    """`/v1/releases/{id}/manifest`, `/matrix` and `/moments`."""
     router = APIRouter(prefix="/v1/releases", tags=["published"])
 
     def files(release: str) -> Files:
@@ -187,7 +185,6 @@ def _takes_binary(media_type: str) -> dict[str, Any]:
 
 
 def exchanges_router(coordinator: Coordinator, auth: Authenticator) -> APIRouter:
-    """`/v1/releases/{id}/columns` and `/replies`, of several members and of one."""
     router = APIRouter(prefix="/v1/releases", tags=["exchanges"])
     get = partial(
         router.get,
@@ -226,7 +223,7 @@ def _as_octets(files: Iterator[BinaryIO]) -> Response:
 
 
 def _one_after_the_other(files: Iterator[BinaryIO]) -> Iterator[bytes]:
-    with suppress(StorageError):  # logged; who asks for the rest is told
+    with suppress(StorageError):  # logged; a caller who asks for the rest learns of it
         for file in files:
             yield from pieces_of(file)
 
@@ -268,7 +265,6 @@ def _add_uploads(router: APIRouter, coordinator: Coordinator, auth: Authenticato
 
 
 def blocks_router(coordinator: Coordinator, auth: Authenticator, publisher: Publisher, uploaded: Counter) -> APIRouter:
-    """`PUT /v1/releases/{id}/blocks/{party}`."""
     router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
     def store(expected: Expected[BlockStatement], file: BinaryIO) -> tuple[bool, ReleaseSummary]:

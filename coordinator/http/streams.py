@@ -1,6 +1,6 @@
-"""Endpoints that wait: for all events by long polling, for one release's and a party's steps as server-sent events.
+"""Endpoints that wait: long polling for all events; server-sent events for the steps of one release or one party.
 
-Nobody who waits takes a thread: they are woken by what this process or, on PostgreSQL, any replica commits.
+No waiting request takes a thread. What this process, or on PostgreSQL any replica, commits wakes it.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class _Waiter:
 
 
 class Feed:
-    """The newest event's number, and by name and id the newest step of a member's releases and event of a release.
+    """Numbers of the newest event: of all, of each release, and of the newest step of each member's releases.
 
-    They are looked up after every event for which somebody waits, and else every `POLL_SECONDS`.
+    It looks them up after every event that somebody waits for, and otherwise every `POLL_SECONDS`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -67,26 +67,26 @@ class Feed:
         store.on_event = self._committed
 
     def stop(self) -> None:
-        """Let everybody go who waits: the process is about to end."""
+        """Let every waiting request go: the process is about to end."""
         self.stopping = True
         self._wake(self._waiters.copy())
 
     async def last(self, about: str | None = None) -> int:
-        """The newest event's number, or the newest about a member or a release, which may be said too high."""
+        """The newest event's number, or the newest about a member or a release; the latter may be too high."""
         async with self._turn:
             if monotonic() - self._looked >= POLL_SECONDS:
                 await asyncio.to_thread(self._look)
         return self._known(about)
 
     def state(self, about: str | None) -> tuple[int, int, int]:
-        """What is known: how often the database was set back, and the two numbers of `last`."""
+        """How often the database was set back, and the two numbers of `last`."""
         return self._life, self._known(None), self._known(about)
 
     async def wait(self, seq: int, *, timeout_seconds: float, about: str | None = None) -> None:
         """Return as soon as there is an event after `seq`, or after the time-out, or when the process ends.
 
-        Where a member is named, as soon as one of its releases took a step after `seq`; where a release is, as soon as
-        it has an event.
+        If `about` names a member, return when one of its releases takes a step after `seq`; if a release, when it has
+        an event.
         """
         with self._waiting(seq, about) as woken:  # before the look, so that no event falls between the two
             if await self.last(about) > seq:
@@ -100,12 +100,11 @@ class Feed:
                 await self.last(about)  # nobody leaves while a look is under way: who stops a feed may close its store
 
     async def _watch(self) -> None:
-        """One looks for all who wait: another process may have recorded something."""
-        while True:
+        while True:  # one task looks for all who wait: another process may have recorded something
             await asyncio.sleep(POLL_SECONDS)
             if not self._waiters:
                 return
-            with suppress(StorageError):  # who asks anew is told
+            with suppress(StorageError):  # a caller who asks again learns of it
                 await self.last()
 
     @contextmanager
@@ -123,7 +122,6 @@ class Feed:
         return (self._last or 0) if about is None else self._newest.get(about, self._unknown)
 
     def _committed(self) -> None:
-        """Something was, on any thread: look who waits for it, there and then, and wake nobody else."""
         self._looked = -POLL_SECONDS
         if self._waiters:
             with suppress(StorageError):  # they are looked for again within `POLL_SECONDS`
@@ -151,14 +149,13 @@ class Feed:
 
 
 class Shared:
-    """What many ask for at the same time: the first looks it up for all. The newest few are kept."""
+    """Answers that many ask for at the same time: the first looks one up for all. We keep the newest few."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._found: dict[tuple[object, ...], Any] = {}
 
     async def once(self, key: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
-        """What was found under this key, or what `look` finds now, in a thread."""
         async with self._turn:
             if key not in self._found:
                 self._found[key] = await run_in_threadpool(look)
@@ -171,8 +168,8 @@ class Shared:
 class Steps:
     """Answers `{"items": …, "last": …, "heads": …}`, as bytes.
 
-    The members of a release are told of the same step at the same time: the first looks it up for all, and no member is
-    shown less than there was after that step.
+    The members of a release hear of one step at the same time: the first looks it up for all, and no member is shown
+    less than there was after that step.
     """
 
     def __init__(self, store: Store, feed: Feed) -> None:
@@ -181,9 +178,9 @@ class Steps:
         self._shared = Shared()
 
     async def next(self, party: str, after: int, seconds: float, *, by_itself: bool) -> tuple[int, bytes]:
-        """The first after an event, or none after that time; and the number of the event to go on after.
+        """The first step after an event, or none after that time; and the number of the event to go on after.
 
-        `by_itself`: that member asks, and is given the ledger heads with the end of a release.
+        `by_itself`: the member itself asks, and receives the ledger heads with the end of a release.
         """
         await self._feed.wait(after, timeout_seconds=seconds, about=party)
         life, newest, last = self._feed.state(party)
@@ -200,9 +197,9 @@ class Steps:
         return last, _answer((text for text, _ in shown), last, heads)
 
     async def stream(self, party: str, after: int, seconds: float, *, by_itself: bool) -> AsyncIterator[bytes]:
-        """All after an event as server-sent events, until the process ends or for some minutes."""
+        """All steps after an event as server-sent events, until the process ends or for some minutes."""
         until = monotonic() + STREAM_SECONDS
-        with suppress(CoordinatorError):  # who asks anew is told
+        with suppress(CoordinatorError):  # a caller who asks again learns of it
             while monotonic() < until and not self._feed.stopping:
                 after, answer = await self.next(party, after, max(seconds, _LEAST_SECONDS), by_itself=by_itself)
                 yield b"event: steps\ndata: %b\n\n" % answer

@@ -61,7 +61,6 @@ class SendersQuery(QueryParameters):
 
 
 def encode_cursor(number: int | None) -> str | None:
-    """The cursor to continue after row `number`: opaque to clients."""
     return None if number is None else urlsafe_b64encode(b"v1:%d" % number).decode().rstrip("=")
 
 

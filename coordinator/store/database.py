@@ -28,10 +28,7 @@ Item = TypeVar("Item")
 
 @contextmanager
 def as_recorded() -> Iterator[None]:
-    """A row that makes no sense is nobody's request: something else than a coordinator has written it.
-
-    Raises StorageError: instead of whatever parsing raised.
-    """
+    """Turn an error in reading a row into a StorageError: something other than a coordinator has written the row."""
     try:
         yield
     except (DocumentError, ValueError, TypeError, ArithmeticError):
@@ -42,7 +39,7 @@ def as_recorded() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
-    """Some items, and the number to continue after where there are more."""
+    """Some items, and the number to continue after if there are more."""
 
     items: tuple[Item, ...]
     next: int | None
@@ -106,7 +103,7 @@ class Database:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Among the threads of this process, which SQLite would let sleep up to 0.1 s after each other's end."""
+        """Take turns among the threads of this process: SQLite would let each sleep up to 0.1 s after another's end."""
         if not self._turn.acquire(timeout=WAIT_SECONDS):
             raise StorageError(
                 f"another transaction takes more than {WAIT_SECONDS} seconds",
@@ -118,7 +115,6 @@ class Database:
             self._turn.release()
 
     def notify(self, connection: Connection) -> None:
-        """Let listeners know of this transaction as soon as it is committed."""
         if self.serves_itself:
             connection.exec_driver_sql(f"NOTIFY {_CHANNEL}")
 
@@ -153,8 +149,6 @@ class Database:
 
 
 class Part:
-    """What is read and written of one kind within one transaction."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 

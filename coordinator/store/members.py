@@ -18,7 +18,7 @@ from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """An invite as stored: the secret itself is not."""
+    """An invite as stored, without the secret itself."""
 
     digest: str
     party: str
@@ -28,7 +28,7 @@ class Invite:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A bearer token as stored: the secret itself is not."""
+    """A bearer token as stored, without the secret itself."""
 
     name: str
     digest: str
@@ -58,18 +58,14 @@ _SEALED = tuple(linkage_keys.c[name] for name in SealedLinkageKey.model_fields)
 
 
 class Members(Part):
-    """Invites and parties."""
-
     def add_invite(self, invite: Invite) -> None:
         self._connection.execute(insert(invites).values(asdict(invite)))
 
     def invite(self, digest: str) -> Invite | None:
-        """The invite whose secret has this digest."""
         row = self._connection.execute(select(invites).where(invites.c.digest == digest)).one_or_none()
         return None if row is None else _read(Invite, row)
 
     def forget_invites(self, before: datetime) -> None:
-        """Forget invites that had expired by then and that nobody has used."""
         used = select(parties.c.invite)
         self._connection.execute(delete(invites).where(invites.c.expires < before, invites.c.digest.not_in(used)))
 
@@ -101,7 +97,6 @@ class Members(Part):
         self._connection.execute(update(parties).where(parties.c.name == name).values(values))
 
     def owner_of(self, fingerprint: str) -> str | None:
-        """Who has or had the key of that fingerprint."""
         query = select(keys.c.party).where(keys.c.fingerprint == fingerprint)
         return self._connection.execute(query).scalar_one_or_none()
 
@@ -113,11 +108,9 @@ class Members(Part):
         return self._one(_BY_NAME, name)
 
     def by_key(self, fingerprint: str) -> PartyRecord | None:
-        """The party whose signing key has that fingerprint."""
         return self._one(_BY_KEY, fingerprint)
 
     def by_invite(self, digest: str) -> PartyRecord | None:
-        """The party that has used the invite with this digest."""
         return self._one(_BY_INVITE, digest)
 
     def page(self, *, after: int | None, limit: int) -> Page[PartyRecord]:
@@ -140,24 +133,22 @@ class LinkageKeys(Part):
         return next((row for row in self.of(recipient) if row.sender == sender), None)
 
     def of(self, recipient: str) -> tuple[SealedLinkageKey, ...]:
-        """What was sent to a member, in order of senders."""
         query = select(*_SEALED).where(linkage_keys.c.recipient == recipient).order_by(linkage_keys.c.sender)
         return tuple(_read(SealedLinkageKey, row) for row in self._connection.execute(query))
 
     def put(self, recipient: str, sender: str, created: datetime, envelope: Envelope) -> None:
-        """Keep this one and drop the one before."""
         same = (linkage_keys.c.recipient == recipient, linkage_keys.c.sender == sender)
         self._connection.execute(delete(linkage_keys).where(*same))
         values = {"recipient": recipient, "sender": sender, "created": created, "envelope": _text(envelope)}
         self._connection.execute(insert(linkage_keys).values(values))
 
     def forget(self, before: datetime) -> None:
-        """Forget what was sealed before then: its recipient has it, or asks for it again."""
+        """Forget keys sealed before then: their recipients have them, or ask for them again."""
         self._connection.execute(delete(linkage_keys).where(linkage_keys.c.created < before))
 
 
 MOST_HEADS = 1000
-"""Of one member: enough for what a backup of months ago and the newest ledger have in common."""
+"""Heads kept of one member: enough to share one with a backup of months ago."""
 
 _HEADS = (
     select(ledger_heads.c.document)
@@ -176,10 +167,10 @@ _NEWEST_HEADS = (  # by member, of whom each has up to MOST_HEADS
 
 
 class WitnessedHeads(Part):
-    """How far members' ledgers have come: what each has stated, with its key, as JSON texts."""
+    """How far members' ledgers have come: signed statements, as JSON texts."""
 
     def add(self, head: LedgerHead, signed: SignedDocument) -> None:
-        """Keep one more, and no more of those before it than `MOST_HEADS` in all."""
+        """Keep one more, and the newest `MOST_HEADS` in all."""
         values = {"party": head.party, "height": head.height, "head": head.head, "document": signed.model_dump_json()}
         self._connection.execute(insert(ledger_heads), values)
         last = self._connection.execute(_LAST_KEPT, {"of": head.party}).scalar()
@@ -188,18 +179,15 @@ class WitnessedHeads(Part):
             self._connection.execute(delete(ledger_heads).where(own, ledger_heads.c.height < last))
 
     def history(self, party: str, *, below: int | None, limit: int) -> tuple[str, ...]:
-        """Those of less than a height, the furthest first."""
+        """Heads below a height, the furthest first."""
         query = _HEADS if below is None else _HEADS.where(ledger_heads.c.height < below)
         return tuple(self._connection.execute(query.limit(limit), {"of": party}).scalars())
 
     def newest_of_each(self) -> tuple[str, ...]:
-        """The furthest of each member, in order of names."""
         return tuple(self._connection.execute(_NEWEST_HEADS).scalars())
 
 
 class Access(Part):
-    """Nonces and tokens."""
-
     def remember(self, signer: str, nonce: str, *, forget: datetime, now: datetime) -> bool:
         """Remember a nonce until `forget`; False if it is remembered already. Forgets what is due."""
         self.forget(now)
@@ -215,13 +203,11 @@ class Access(Part):
         self._connection.execute(insert(tokens).values(asdict(token)))
 
     def token(self, *, name: str | None = None, digest: str | None = None) -> TokenRow | None:
-        """The token of that name, or whose secret has that digest."""
         which = tokens.c.name == name if digest is None else tokens.c.digest == digest
         row = self._connection.execute(select(tokens).where(which)).one_or_none()
         return None if row is None else _read(TokenRow, row)
 
     def tokens(self) -> tuple[TokenRow, ...]:
-        """All of them, the oldest first."""
         query = select(tokens).order_by(tokens.c.created, tokens.c.name)
         return tuple(_read(TokenRow, row) for row in self._connection.execute(query))
 

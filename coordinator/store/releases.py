@@ -19,12 +19,12 @@ from commingle.shared.wire import PartyProgress, ReleaseSummary
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """One party's documents in one release, where they are in.
+    """One party's documents in one release, as far as they are in.
 
     Attributes:
         block: the signed statement of it.
         body: digest of the block's bytes in the blob store.
-        columns, reply: what it signed in an exchange; the bytes under each are kept by its digest while that runs.
+        columns, reply: what it signed in an exchange; while that runs, the bytes of each are kept under its digest.
     """
 
     party: str
@@ -40,15 +40,13 @@ class ShareRow:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Digests of what was published."""
-
     manifest: str
     matrix: str
     moments: str
 
 
 SignedKind = Literal["approval", "rejection", "columns", "reply", "block"]
-"""What a party signs and everybody may see, as the events are called that tell of it."""
+"""The documents that a party signs and everybody may see, by the names of their events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,6 @@ class ReleaseRow:
     """A release with everything recorded about it; `shares` are in the spec's order of parties.
 
     Attributes:
-        listed: it as lists show it.
         spec: None once it was dropped (`Releases.drop_documents`).
     """
 
@@ -72,7 +69,6 @@ class ReleaseRow:
 
     @property
     def round(self) -> Round:
-        """The round, as the pure state machine knows it."""
         return Round(
             parties=frozenset(self.shares),
             expires=self.listed.expires,
@@ -87,10 +83,10 @@ class ReleaseRow:
 
 
 MOST_WALKED = 1000
-"""Releases that one page goes through where it looks for a member's."""
+"""The most releases that one page goes through in search of a member's."""
 
 FACTS = ("study", "mechanism", "created", "expires", "n", "k", "epsilon", "delta")
-"""What is listed of a release as its spec says it."""
+"""The facts of a spec that lists show."""
 
 _LISTED = (releases.c.id, releases.c.state, releases.c.reason, *(releases.c[name] for name in FACTS))
 _OPEN = tuple(state for state in State if not state.final)
@@ -123,8 +119,6 @@ _PROGRESS = (
 
 
 class Releases(Part):
-    """Releases and their parties' documents."""
-
     def add(self, spec: Envelope, document: ReleaseSpec, *, proposer_key: str, sizes: ReleaseSizes) -> None:
         release = spec.digest
         values = {name: getattr(document, name) for name in FACTS}
@@ -153,7 +147,6 @@ class Releases(Part):
 
     @as_recorded()
     def summary(self, release: str) -> ReleaseSummary | None:
-        """One release as listed, without the documents in it."""
         row = self._connection.execute(_SUMMARY, {"of": release}).one_or_none()
         return None if row is None else _summary(row, self._progress([release])[release])
 
@@ -169,7 +162,7 @@ class Releases(Part):
     ) -> Page[ReleaseSummary]:
         """Releases, the newest first: in a state, over or not, of a party, as far as any of these is given.
 
-        Looking for a party's it goes through no more than `MOST_WALKED` that may be over, so a page can end early.
+        For a party it goes through at most `MOST_WALKED` releases that may be over, so a page can end early.
         """
         query = select(releases.c.seq, *_LISTED).order_by(releases.c.seq.desc())
         if state is not None:
@@ -193,7 +186,7 @@ class Releases(Part):
         return Page(items, least + 1 if least > 0 else None)
 
     def overdue(self, now: datetime) -> tuple[str, ...]:
-        """Ids of releases that have expired without it being recorded."""
+        """Ids of releases that have expired without a record of it."""
         query = select(releases.c.id).where(releases.c.state.in_(_OPEN), releases.c.expires <= now)
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
@@ -208,18 +201,16 @@ class Releases(Part):
         return tuple(self._connection.execute(query.order_by(releases.c.seq)).scalars())
 
     def over(self, among: Sequence[str]) -> tuple[str, ...]:
-        """Those of the ids whose releases are over."""
         query = select(releases.c.id).where(releases.c.id.in_(among), releases.c.state.not_in(_OPEN))
         return tuple(self._connection.execute(query).scalars())
 
     def open_with(self, party: str) -> tuple[str, ...]:
-        """Ids of releases that name a party and are not over."""
         query = select(releases.c.id).join(shares, shares.c.release == releases.c.id)
         found = query.where(shares.c.party == party, releases.c.state.in_(_OPEN)).order_by(releases.c.seq)
         return tuple(self._connection.execute(found).scalars())
 
     def blobs_in_use(self, among: Sequence[str] | None = None) -> frozenset[str]:
-        """Blobs that a release needs which is open or published: all, or those among some. Reads every release."""
+        """Blobs that open or published releases need: all, or those among some. Reads every release."""
         blocks = select(shares.c.body).join(releases, shares.c.release == releases.c.id)
         found = set[str]()
         for column, query in (
@@ -231,15 +222,14 @@ class Releases(Part):
         return frozenset(found)
 
     def open_by(self, proposer_keys: Sequence[str]) -> int:
-        """How many releases that are not over were proposed with one of these keys."""
         query = select(func.count()).select_from(releases)
         return int(self._connection.execute(query.where(*_open_of(proposer_keys))).scalar_one())
 
     def bytes_by(self, proposer_keys: Sequence[str], *, since: datetime) -> int:
         """Bytes that releases proposed with these keys take.
 
-        Of open ones all that can come; of published ones what is kept, which `save` adds up; and of those that came to
-        nothing what is kept where a block came in and they ended after `since`.
+        For an open one, all that can come. For a published one, what is kept, which `save` adds up. For one that came
+        to nothing after `since` with a block, what is kept.
         """
         all_of_it = select(func.sum(releases.c.exchanged_bytes + releases.c.kept_bytes))
         published = select(func.sum(keys.c.published_bytes)).where(keys.c.signing_key.in_(proposer_keys))
@@ -263,8 +253,8 @@ class Releases(Part):
     def drop_documents(self, release: str) -> None:
         """Forget the spec of a release that came to nothing, and what parties stated about their subjects.
 
-        Its facts stay, what parties signed (an agent whose ledger was set back learns it from there), and every event
-        with the digest of its document.
+        Its facts stay, as do the documents that parties signed (an agent whose ledger was set back learns from them),
+        and every event with the digest of its document.
         """
         self._connection.execute(update(shares).where(shares.c.release == release).values(alignment=None))
         self._connection.execute(update(releases).where(releases.c.id == release).values(spec=_DROPPED))
@@ -275,7 +265,6 @@ class Releases(Part):
         return {state: found.get(state, 0) for state in State}
 
     def save(self, release: str, advanced: Round, files: Files | None = None) -> None:
-        """Write back where a round stands, and what was published."""
         values: dict[str, object] = {"state": advanced.state, "reason": advanced.reason}
         if files is not None:
             values |= asdict(files)
@@ -299,7 +288,7 @@ class Releases(Part):
         self._save_share(release, party, block=_text(block), body=body)
 
     def lose_block(self, release: str, party: str) -> None:
-        """Record that a party's block is not there any more. Its statement stays: no other block is taken."""
+        """Record that a party's block is gone. Its statement stays: no other block is taken."""
         self._save_share(release, party, body=None)
 
     def save_signed(

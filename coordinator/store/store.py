@@ -75,7 +75,7 @@ _SINCE = select(events.c.release, events.c.seq).where(events.c.seq > bindparam("
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A release's event after which something can be due of every party, and who they are."""
+    """An event of a release after which something can be due of every party, and these parties."""
 
     release: str
     seq: int
@@ -138,7 +138,6 @@ class Events(Part):
 
     @as_recorded()
     def after(self, seq: int, *, limit: int, release: str | None = None) -> tuple[ReleaseEvent, ...]:
-        """What came after event `seq` about releases, the oldest first."""
         query = select(events).where(events.c.seq > seq, events.c.release.is_not(None))
         if release is not None:
             query = query.where(events.c.release == release)
@@ -156,12 +155,11 @@ class Events(Part):
         return {row[0]: row[1] for row in self._connection.execute(_NEWEST_STEPS, {"after": after})}
 
     def newest_of_releases(self, after: int) -> dict[str, int]:
-        """The newest event after one of each release that has any, by id."""
         found = self._connection.execute(_SINCE, {"after": after})
         return {release: seq for release, seq in found if release is not None}
 
     def last(self) -> int:
-        """Number of the newest event about a release; 0 where there is none."""
+        """Number of the newest event about a release; 0 if there is none."""
         return self._connection.execute(_LAST).scalar() or 0
 
 
@@ -171,8 +169,6 @@ _log = structlog.get_logger()
 
 
 class Transaction:
-    """What can be read and, in a writing transaction, written."""
-
     def __init__(self, connection: Connection) -> None:
         self.access = Access(connection)
         self.members = Members(connection)
@@ -183,7 +179,7 @@ class Transaction:
 
 
 class Store:
-    """The memory over one database. Use `open_store`.
+    """Transactions over one database. Use `open_store`.
 
     Attributes:
         on_event: called after every transaction that recorded an event, on the thread that wrote.
@@ -205,7 +201,6 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """A consistent view. Raises StorageError."""
         self._require_prepared()
         with self._database.reading() as connection:
             yield Transaction(connection)
@@ -258,9 +253,9 @@ class Store:
 def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool] = lambda: False) -> Store:
     """Connect, and bring the tables up to date.
 
-    Where it `has_files`, an empty database is not the one that they belong to: as a new one it would have them removed.
+    If it `has_files`, an empty database is refused: they belong to another one, and a new one would have them removed.
 
-    Where `patient`, a database server that does not answer yet is no fault: everything is refused until `prepare` has
+    If `patient`, a database server that does not answer yet is no fault: everything is refused until `prepare` has
     reached it.
     """
     database = Database(url)

@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from commingle.party_agent.data.ranges import draft_schema, known_ranges
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.ranges import draft_schema, known_ranges
 from commingle.party_agent.operate.compose import agent_client, home_option
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.public_rows import make_whitening
@@ -199,7 +199,7 @@ def say_found(console: Console, found: DatasetView) -> None:
 
 
 def place_of(source: str, csv_format: CsvFormat | None) -> dict[str, str | int]:
-    """A source as it is registered: what is one file, and what are many."""
+    """A source as it is registered: one file, or many."""
     if "://" in source:
         return {"kind": "partitions", "path": source}
     path = Path(source).resolve()

@@ -20,7 +20,6 @@ from commingle.party_agent.home.tokens import AgentScope, create_token, end_sess
 from commingle.party_agent.operate.compose import (
     agent_client,
     agent_clients,
-    compose_agents,
     consortium_option,
     home_option,
     person_option,
@@ -46,7 +45,6 @@ from commingle.shared.runtime.cli import (
     emit,
     reads,
     refuse_beside,
-    say,
     together,
     wants_json,
     whole_id,
@@ -182,31 +180,6 @@ def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Pat
     said = (value.id, f"{quoted(value.study)}: {value.state}", *worth, *trust)
     decide = f"Decide on it, too: commingle party approve --home {home.root} {value.id[:12]}"
     emit(value, text="\n".join([*said, decide]))
-
-
-@click.command(epilog="Example: commingle party adopt --home ./ward")
-@home_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@changes(adopted=bool, releases=dict[str, Any], unexplained=dict[str, float], heads=list[str])
-def adopt(*, home: Home, yes: bool) -> None:
-    """After a restore, recover charges that the ledger lacks from its witnesses, with the agent stopped."""
-    from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch  # noqa: PLC0415 - only who restores waits
-
-    with compose_agents(home) as agents:
-        branch = find_lost_branch(agents)
-        costs = {lost.release: lost.charge[0] for lost in branch.releases if lost.charge is not None}
-        releases = {release: {"unit": cost.unit, "rho": float(cost.loss.rho)} for release, cost in costs.items()}
-        unnamed = branch.unexplained.loss
-        rest = {"rho": float(unnamed.rho), "delta": unnamed.delta}
-        said = {"adopted": bool(branch), "releases": releases, "unexplained": rest, "heads": list(branch.heads)}
-        if branch:
-            lines = [f"  release {name[:16]}: rho {float(c.loss.rho):.4g} ({c.unit})" for name, c in costs.items()]
-            lines.append(f"  unexplained: rho {rest['rho']:.4g}, delta {rest['delta']:.3g}")
-            say("\n".join(["A lost branch of this ledger has spent:", *lines]))
-            if not yes:
-                click.confirm("Charge this for good, and go on?", abort=True, err=True)
-            adopt_branch(agents, branch)
-    emit(said, text="Adopted." if branch else "The witnesses know nothing that this ledger lacks.")
 
 
 def _decide(

@@ -66,7 +66,6 @@ budget_options = together(
 
 
 def new_settings(name: str, **budget: Any) -> PartySettings:  # noqa: ANN401 - click
-    """Settings of a new home. Raises SettingsError."""
     try:
         return PartySettings(name=name, **budget)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from typing import NotRequired
 import click
 
 from commingle.party_agent.home.home import Home, PartySettings
-from commingle.party_agent.operate.compose import compose_agents, home_option
+from commingle.party_agent.operate.compose import compose_agents, home_option, open_services
 from commingle.shared import loops as compiled
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.cli import changes
@@ -55,9 +55,7 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
             "on the network the local API is served by TLS only, as tokens could be read on the way",
             remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
         )
-    # help needs none of these, which load slowly
-    from commingle.party_agent.edge.loop import Loops  # noqa: PLC0415
-    from commingle.party_agent.edge.serving import open_services  # noqa: PLC0415
+    from commingle.party_agent.edge.loop import Loops  # noqa: PLC0415 - help needs neither of these, which load slowly
     from commingle.shared.runtime.server import run  # noqa: PLC0415
 
     place = Home(home)

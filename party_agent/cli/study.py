@@ -244,7 +244,6 @@ def _answer(spec: ReleaseSpec, name: str, policy: Policy | None) -> _Answer:
 
 
 def _refused_by_default(spec: ReleaseSpec) -> list[str]:
-    """What the default policy says against a study, and what to type, each once."""
     answers = [_answer(spec, party.name, None) for party in spec.parties]
     said = (f"{one.message}. Type {each.mend(one)}." for each in answers for one in each.findings)
     return [f"The default policy would refuse it: {one}" for one in dict.fromkeys(said)]
@@ -367,7 +366,6 @@ def _varying(shares: Mapping[str, Share], options: Mapping[str, Any]) -> Mapping
 
 
 def _varies(attribute: Attribute, whom: Subset) -> bool:
-    """Whether people of a subset may differ in an attribute."""
     if attribute.name != whom.attribute.name or isinstance(attribute, NumericAttribute):
         return True
     if attribute.intervals is None or whom.attribute.intervals is None:

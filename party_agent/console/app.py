@@ -39,9 +39,9 @@ from commingle.party_agent.home.tokens import SCOPE_WORDS
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.sources import FileSource
-from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
 from commingle.party_agent.wire.answers import CHARGE_STATES, risk_in_words, words_for_decision
+from commingle.party_agent.wire.owner_words import Viewer
 from commingle.shared.documents.schema import Missing, asked_as, parse_attributes
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES

@@ -1,17 +1,15 @@
-"""What the local API answers, as a person reads it on one page, and what the console's forms make of what is typed.
+"""What the local API answers, as a person reads it on one page, and what the console's forms make of typed text.
 
 The forms make a schema, which its owner writes column by column, and tokens for systems. Nothing here decides about a
-release.
-
-Columns begin with what is public knowledge of columns of these names. No row is looked at: bounds that were read off
+release. Columns begin with public knowledge of columns of these names. No row is looked at: bounds that were read off
 the rows would tell of them, without noise and without a charge.
 
 A session makes and revokes tokens. The adversary is somebody at another person's browser, or a person whose groups are
-taken away later. A session ends soon and a token does not. So a token that is made here names no person, and where two
+taken away later. A session ends soon and a token does not. So a token that is made here names no person, and if two
 people have to approve it approves nothing; it expires; and a person's session makes tokens that read, and sees and
 revokes those that this person made. The operator, who has the machine, grants every scope and revokes every token.
-Tokens for a person, and tokens that do not expire, are made at the machine alone: `commingle party token create`
-(ADR 44).
+Tokens for a person, and tokens that do not expire, are made at the machine alone: `commingle party token create` (ADR
+44).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +20,10 @@ from typing import Any, Self
 
 import structlog
 
-from commingle.party_agent.data.ranges import Range, draft_schema, known_ranges
 from commingle.party_agent.edge.api import UnauthorisedError
 from commingle.party_agent.errors import NotFoundError
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.home.ranges import Range, draft_schema, known_ranges
 from commingle.party_agent.home.tokens import (
     EVERY_SCOPE,
     AgentScope,
@@ -64,7 +62,7 @@ class Budget:
 
     Attributes:
         fits: whether what is asked is not more than what is left.
-        more: how often as much could be asked again; None where nothing is asked.
+        more: how often as much could be asked again; None if nothing is asked.
     """
 
     segments: tuple[Segment, ...]
@@ -105,7 +103,7 @@ def _percent(segments: Sequence[Segment]) -> int:
 
 
 def worth_of(item: ProposalView) -> Worth:
-    """The forecast of a fit, said without epsilon; the first of its sentences where there is no such figure."""
+    """The forecast of a fit, without epsilon; without such a figure the first of its sentences."""
     told = item.forecast
     if told is None:
         return Worth(next(iter(item.outlook), "There is no forecast yet."))
@@ -157,10 +155,10 @@ class Line:
     """One column as it stands in the form: text, until it is an attribute.
 
     Attributes:
-        use: "yes" where it is to be registered.
+        use: "yes" if it is to be registered.
         levels: separated by `|`; empty for numbers.
         missing: what becomes of missing cells, as schemas call it.
-        known: what the proposal is public knowledge of; empty where nothing is known.
+        known: what the proposal is public knowledge of; empty if nothing is known.
     """
 
     name: str
@@ -174,7 +172,6 @@ class Line:
 
     @property
     def attribute(self) -> dict[str, Any]:
-        """As schema files have it. Raises SettingsError, naming the column."""
         levels = tuple(level.strip() for level in self.levels.split("|")) if self.levels else ()
         said = Range(self.name, self.unit, self.lower, self.upper, levels, given=True).attribute(self.name)
         return {**said.model_dump(mode="json"), "missing": self.missing or "error"}
@@ -241,7 +238,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Whose session it is, which holds now: a person's, or the operator's, where that is empty."""
+    """The owner of a session that holds now: a person, or the operator if `person` is empty."""
 
     home: Home
     person: str
@@ -249,12 +246,11 @@ class Maker:
     now: datetime
 
     def tokens(self) -> Mapping[str, LocalToken]:
-        """Those that this session may revoke, by name."""
+        """The tokens that this session may revoke, by name."""
         known = local_tokens(self.home, self.now)
         return {name: one for name, one in known.items() if self._may_revoke(one)}
 
     def make(self, name: str, scopes: frozenset[str], days: int) -> str:
-        """A new token. Raises ScopeError, SettingsError, ConflictError."""
         granted = frozenset(scope for scope in self.scopes if scope in scopes)
         if granted != scopes:
             raise ScopeError("this session makes no such token", remedy="The operator can.")
@@ -268,7 +264,6 @@ class Maker:
         return made
 
     def revoke(self, name: str) -> None:
-        """Revoke a token. Raises NotFoundError."""
         if (token := self.tokens().get(name)) is None:
             raise NotFoundError("there is no such token of yours", remedy="Look at the list.")
         revoke_token(self.home, name, self.now, digest=token.digest)
@@ -279,7 +274,7 @@ class Maker:
 
 
 def maker_of(home: Home, session_token: str | None, now: datetime) -> Maker:
-    """Who a session's token says it is, as the local API asks it. Raises UnauthorisedError."""
+    """The owner of a session's token, as the local API finds it. Raises UnauthorisedError."""
     if session_token is None:
         return Maker(home, "", EVERY_SCOPE, now)
     found = find_token(home, session_token, now)

@@ -26,8 +26,8 @@ from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.private.sources import PushedSource, Source
 from commingle.party_agent.private.sql_store import SqlSource, database_file
 from commingle.party_agent.rounds.agents import Agents
-from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.rounds.proposals import DecisionNote
+from commingle.party_agent.wire.owner_words import Viewer
 from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.bodies import read_body
@@ -66,14 +66,14 @@ class OwnThread:
         self._started = False
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call it when its turn comes. Cancelled before, it is not called. Raises what it raises."""
+        """Call it in its turn. If cancelled before, it is not called. Raises what it raises."""
         future: Future[T] = Future()
         self._waiting.put((future, partial(copy_context().run, function, *arguments)))
         self._start()
         return await asyncio.wrap_future(future)
 
     async def run_newest(self, key: str, function: Callable[..., T], *arguments: object) -> T | None:
-        """Call it as `run` does; None where the same key was given again meanwhile: only the newest call is done."""
+        """Call it as `run` does; None if the same key was given again meanwhile: only the newest call is done."""
         mark = self._newest[key] = object()
 
         def unless_newer() -> T | None:
@@ -105,9 +105,9 @@ class LocalApi:
     """What the API works on.
 
     Attributes:
-        loops: None where a command runs the API in its own process.
-        peer_is_operator: whether only the operator can be at the other end, so that who sends no token is. On the
-            network nobody is: there, tokens alone count.
+        loops: None if a command runs the API in its own process.
+        peer_is_operator: whether only the operator can be at the other end; then a request without a token is the
+            operator's. On the network nobody is: there, tokens alone count.
         readings: where tables are read, one at a time.
         ledger: where `/readyz` asks the ledger.
     """
@@ -144,7 +144,7 @@ def guard(api: LocalApi, scope_of: Mapping[str, AgentScope]) -> Any:  # noqa: AN
 
 
 async def ruling_of(request: Request) -> Ruling:
-    """Who decides: whom the token was made for, or whom the body names, beside the token."""
+    """The person who decides: whom the token was made for, or whom the body names, beside the token."""
     given = decode(DecisionNote, await read_body(request, LARGEST_DOCUMENT_BYTES) or b"{}")
     if request.state.operator:
         name = given.by or "the operator"
@@ -158,7 +158,7 @@ async def ruling_of(request: Request) -> Ruling:
 
 
 def resolve_source(home: Home, source: Source) -> Source:
-    """The source that may be declared: a file's path without symbolic links, so that none is pointed elsewhere later.
+    """The source that may be declared: a file's path without symbolic links, so that nobody can point it elsewhere.
 
     Tables may lie anywhere but in the agent's own home, whose ledger and keys are nobody's rows.
     """

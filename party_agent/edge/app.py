@@ -16,7 +16,6 @@ from fastapi.responses import StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
-from commingle.party_agent.data.datasets import Dataset, DatasetRequest
 from commingle.party_agent.edge.api import LocalApi, UnauthorisedError, document, guard, resolve_source, ruling_of
 from commingle.party_agent.edge.loop import explained, facts, primary_code
 from commingle.party_agent.edge.uploads import LARGEST_PIECE_BYTES, MOST_PIECES, CloseRequest, Uploads
@@ -46,9 +45,9 @@ from commingle.party_agent.errors import (
     UnwitnessedError,
     WritingError,
 )
+from commingle.party_agent.home.datasets import Dataset, DatasetRequest
 from commingle.party_agent.home.tokens import AgentScope
 from commingle.party_agent.rounds.forecasts import Forecasts
-from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.proposals import DecisionNote, Proposal
 from commingle.party_agent.wire.answers import (
     ARROW,
@@ -70,6 +69,7 @@ from commingle.party_agent.wire.answers import (
     StatusView,
     UploadView,
 )
+from commingle.party_agent.wire.owner_words import Viewer, sees_counts
 from commingle.shared.documents.model import Digest, Name
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.statements import SignedDocument

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import httpx
 
-from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.wire.answers import (
     ARROW,
     DatasetList,
@@ -29,6 +28,7 @@ from commingle.party_agent.wire.answers import (
     RegressionLine,
     RegressionList,
     RegressionView,
+    Stage,
     StatusView,
     UploadView,
 )
@@ -45,6 +45,7 @@ from commingle.shared.text import ascii_json
 
 HEADER = "Commingle-Signature"
 _MOST_DIGITS = 15
+_OLDEST_SECONDS = 300.0
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
@@ -52,13 +53,13 @@ def signature(secret: str, body: bytes, at: int) -> str:
     return f"t={at},v1={hmac.new(secret.encode(), f'{at}.'.encode() + body, sha256).hexdigest()}"
 
 
-def is_signed(secret: str, body: bytes, given: str, *, now: float, oldest_seconds: float = 300.0) -> bool:
-    """Whether a message was signed with the secret, and lately: what somebody sends again has an old time in it."""
+def is_signed(secret: str, body: bytes, given: str, *, now: float) -> bool:
+    """Whether a message was signed with the secret, and lately: a message that is sent again has an old time in it."""
     at = given.removeprefix("t=").partition(",")[0]
     if not (at.isascii() and at.isdecimal()) or len(at) > _MOST_DIGITS:
         return False
     genuine = hmac.compare_digest(signature(secret, body, int(at)).encode(), given.encode())
-    return genuine and abs(now - int(at)) <= oldest_seconds
+    return genuine and abs(now - int(at)) <= _OLDEST_SECONDS
 
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class PartyClient:
         return self._get(JobView, f"/v1/jobs/{release}")
 
     def wait(self, release: str, *, seconds: float) -> ProposalView:
-        """A proposal once it is published or over. Scope `read`. Raises UnreachableError where it is not by then."""
+        """A proposal once it is published or over. Scope `read`. Raises UnreachableError if it is not by then."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(UnreachableError):  # the agent may be started anew meanwhile

@@ -30,10 +30,10 @@ _MOST_SILENT = 2  # streams one after the other that brought nothing, though the
 
 @dataclass(slots=True)
 class Listener:
-    """Listens to one coordinator for one member. Methods raise RemoteError where that cannot be asked.
+    """Listens to one coordinator for one member. Methods raise RemoteError if that cannot be asked.
 
-    A stream that stays open tells of steps; else each is asked for, as streams do not come through a proxy that keeps
-    an answer until its end.
+    A stream that stays open tells of steps. Otherwise each is asked for, as streams do not come through a proxy that
+    keeps an answer until its end.
     """
 
     client: CoordinatorClient
@@ -43,18 +43,18 @@ class Listener:
     _silent: int = 0
 
     def begin(self) -> None:
-        """Note what has happened so far, before everything is looked at: `next` tells what follows."""
+        """Note what has happened so far, before we look at everything: `next` tells what follows."""
         if self._last is None:
             self._last = self.client.newest_event()
 
     def lose(self) -> None:
-        """The coordinator was away, and its database may be another one when it is back: begin anew."""
+        """Begin anew: the coordinator was away, and its database may be another one when it is back."""
         self._last = self._stream = None
 
     def next(self, seconds: int, *, alone: bool) -> ReleaseSteps:
         """The next steps, or none after some seconds.
 
-        `alone`: exactly that many seconds, as a stream that is open tells of none in its own time.
+        `alone`: exactly that many seconds, as an open stream tells of none in its own time.
         """
         streamed = not alone and self._silent < _MOST_SILENT
         began, self._stream = self._stream if streamed else None, None
@@ -80,7 +80,7 @@ FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 60.0
 _LONGEST_AWAY_SECONDS = 8.0  # with the jitter 10: how long a coordinator that is back may wait for its agents
 _WAIT_SECONDS = 10
-WHOLE_SECONDS = 60.0  # seldom: what is told of steps says all, and what was sent meanwhile would be sent once more
+WHOLE_SECONDS = 60.0  # seldom: news of steps says all, and a whole look repeats what was sent meanwhile
 _NO_STEPS = ReleaseSteps(items=(), last=0)
 
 
@@ -98,7 +98,7 @@ class Backoff:
     cause: CommingleError | None = None
 
     def fail(self, now: float) -> float:
-        """One more failure; the delay until the next try."""
+        """Count one more failure; returns the delay until the next try."""
         delay = min(self.longest, FIRST_DELAY_SECONDS * 2.0**self.failures)
         delay *= 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
         self.failures = min(self.failures + 1, 16)
@@ -112,7 +112,7 @@ class Loop:
 
     Attributes:
         halted: why it stopped by itself.
-        trouble: what the coordinator's last failure was, None while it answers.
+        trouble: the coordinator's last failure, None while it answers.
         last_contact: when a look last went well, seconds since 1970; 0 before the first.
         releases: the delays of those that failed and are retried.
     """
@@ -134,7 +134,7 @@ class Loop:
 
     @property
     def unwritten(self) -> WritingError | None:
-        """Why a release that is still tried cannot be recorded. One that is over is not tried when it is due."""
+        """Why a release that is still tried cannot be recorded. A release that is over is not tried when it is due."""
         tried = time.monotonic() - WHOLE_SECONDS
         causes = (backoff.cause for backoff in tuple(self.releases.values()) if backoff.until > tried)
         return next((cause for cause in causes if isinstance(cause, WritingError)), None)
@@ -156,7 +156,6 @@ class Loop:
                 self.pause(explained(error), "interrupted")
 
     def pause(self, error: CommingleError, what: str) -> None:
-        """After a failure of the coordinator: wait, and look at everything anew."""
         known = self.trouble is not None and facts(self.trouble) == facts(error)
         self.trouble, self._whole_at = error, 0.0
         self._listener.lose()
@@ -193,7 +192,7 @@ class Loop:
         self._steps = self._listener.next(int(seconds), alone=bool(self.releases))
 
     def _return(self) -> bool:
-        """It answers. Whether it did not before and something was postponed meanwhile, which is then tried at once."""
+        """Note that it answers. Whether to try at once what was postponed while it did not."""
         back, self.trouble = self.trouble is not None, None
         self.coordinator.failures = 0
         self.last_contact = self.agent.clock().timestamp()
@@ -205,7 +204,7 @@ class Loop:
         return postponed
 
     def _finish_regressions(self) -> None:
-        """Before anything that needs the coordinator, who may be slow."""
+        # before anything that needs the coordinator, who may be slow
         interrupted = self.agent.ledger.interrupted_regressions()
         if interrupted:
             from commingle.party_agent.regression.service import Regressions  # noqa: PLC0415 - loads scipy
@@ -238,7 +237,7 @@ class Loop:
 
 
 class Loops:
-    """The loops of all agents of a member, each in a thread; they wait for each other where they ask the witnesses."""
+    """The loops of a member's agents, each in a thread; they wait for each other where they ask the witnesses."""
 
     def __init__(self, agents: Agents) -> None:
         self.all = tuple(Loop(agent) for agent in agents.consortia)
@@ -251,12 +250,11 @@ class Loops:
 
     @property
     def problem(self) -> CommingleError | None:
-        """That, or why a release cannot be recorded, or what a coordinator's last failure was; None without either."""
+        """Why it halted, why a release cannot be recorded, or a coordinator's last failure; None without either."""
         kept_from = (error for loop in self.all for error in (loop.unwritten, loop.trouble) if error is not None)
         return self.halted or next(kept_from, None)
 
     def start(self, *, on_halt: Callable[[], None]) -> None:
-        """Begin. `on_halt` is called if the member must not go on."""
         self._forecaster.begin()
         for loop in self.all:
             thread = Thread(target=loop.run, kwargs={"on_halt": on_halt}, daemon=True)
@@ -274,7 +272,7 @@ class Loops:
 
 
 def facts(error: CommingleError) -> dict[str, str | None]:
-    """An error as it is logged: its code, and where a service refused, the code it gave."""
+    """An error as it is logged: its code and, if a service refused, the code it gave."""
     return {
         "error": error.code,
         **({"problem": error.problem} if isinstance(error, RemoteProblemError) else {}),
@@ -287,7 +285,7 @@ _HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """SQLite's; of an error that comes from the SQL itself where it has none."""
+    """SQLite's code; SQLITE_ERROR for an error without one, which comes from the SQL itself."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
 
 

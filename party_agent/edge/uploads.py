@@ -1,10 +1,10 @@
 """Rows that a party's own system pushes to a data set that its owner declared: pieces, closed to a snapshot.
 
-An upload belongs to who began it, a token's name or the operator; to everybody else it is not there. Pieces of two
-systems never meet in one upload: what closing it says, that subjects repeat, would tell each of the other's rows.
+An upload belongs to the one who began it, a token's name or the operator; nobody else can see it. Pieces of two systems
+never meet in one upload: closing it says whether subjects repeat, which would tell each of the other's rows.
 
-No token keeps the others, the operator or the ledger from their work: it has so many uploads open and so many bytes in
-them, all tokens leave some uploads to the operator, and nobody uses what is kept free on the disk.
+No token keeps the others, the operator or the ledger from their work: we limit its open uploads and their bytes, all
+tokens leave some uploads to the operator, and nobody uses the space that is kept free on the disk.
 
     rows/uploads/OWNER.KEY/request.json, 00000001.parquet, ...      while it is open
 """
@@ -19,8 +19,8 @@ from threading import Lock
 
 from pydantic import Field
 
-from commingle.party_agent.data.datasets import Dataset, DatasetRequest, Datasets
 from commingle.party_agent.errors import ConflictError, NotFoundError, SourceRefusedError, TooManyUploadsError
+from commingle.party_agent.home.datasets import Dataset, DatasetRequest, Datasets
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.private.pieces import read_piece, stored_piece, write_piece
 from commingle.party_agent.private.sources import PushedSource
@@ -57,7 +57,7 @@ class CloseRequest(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """Uploads of one caller: the owner of a token of that name, or the operator, where it is empty."""
+    """Uploads of one caller: the owner of a token of that name, or the operator if it is empty."""
 
     home: Home
     datasets: Datasets
@@ -77,7 +77,6 @@ class Uploads:
         return True
 
     def put(self, dataset: Name, upload: Name, number: int, body: bytes, media_type: str) -> PieceView:
-        """Keep a piece in place of the one that had its number."""
         folder = self._open(dataset, upload)
         request = self._request(folder)
         piece = read_piece(body, media_type, request.key, request.attributes, request.derived)
@@ -86,18 +85,16 @@ class Uploads:
         return PieceView(number=number, rows=piece.num_rows)
 
     def view(self, dataset: Name, upload: Name) -> UploadView:
-        """Which pieces are in. Raises NotFoundError."""
         present = sorted(int(path.stem) for path in self._open(dataset, upload).glob("*.parquet"))
         return UploadView(dataset=dataset, upload=upload, pieces=tuple(present))
 
     def drop(self, dataset: Name, upload: Name) -> None:
-        """Forget an open upload and its rows, where there is one."""
         shutil.rmtree(self._folder(dataset, upload), ignore_errors=True)
 
     def close(self, dataset: Name, upload: Name, asked: CloseRequest) -> Dataset:
-        """Have the data set read the rows of all pieces. Closing again what is closed so changes nothing.
+        """Have the data set read the rows of all pieces. The same again changes nothing.
 
-        Where a person is in two pieces, or the disk is full, the upload stays open.
+        If a person is in two pieces, or the disk is full, the upload stays open.
         """
         declared, folder = self._declared(dataset), self._folder(dataset, upload)
         with _closing:
@@ -141,7 +138,6 @@ class Uploads:
             raise TooManyUploadsError(f"{whose} are open", remedy="Close or delete one of them, then begin this one.")
 
     def _write(self, path: Path, data: bytes) -> None:
-        """Write a file of an upload, where there is room. Raises NoRoomError, with nothing left of what was begun."""
         most = self.home.settings().pushing.token_bytes
         others = (file for file in self._uploads.glob(f"{_key_of(self.owner)}.*/*") if file != path)
         if self.owner and sum(map(_size, others)) + len(data) > most:
@@ -175,7 +171,6 @@ class Uploads:
         return decode(DatasetRequest, (folder / "request.json").read_bytes())
 
     def _sweep(self) -> None:
-        """Make the folder, closed to others and to backups, and drop uploads that nobody has gone on with."""
         close_to_others(self._uploads)
         keep_from_backups(self.home.rows)
         for folder in self._uploads.iterdir():

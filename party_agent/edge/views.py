@@ -9,14 +9,13 @@ from sys import float_info
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.edge.loop import Loops
+from commingle.party_agent.home.datasets import Dataset
 from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import Regression
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecasts, compute
-from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.wire.answers import (
@@ -35,6 +34,7 @@ from commingle.party_agent.wire.answers import (
     StatusView,
     WhiteningView,
 )
+from commingle.party_agent.wire.owner_words import Viewer, sees_counts
 from commingle.shared import __version__
 from commingle.shared.documents.manifest import PrivacyStatement
 from commingle.shared.documents.model import decode
@@ -65,12 +65,12 @@ def proposal_view(
     viewer: Viewer,
     notes: Mapping[str, list[dict[str, str]]] | None = None,
 ) -> ProposalView:
-    """A proposal as the person who decides needs it: what is asked, what it costs and brings, what speaks against it.
+    """A proposal for the person who decides: what is asked, what it costs and brings, what speaks against it.
 
-    `decided` says who approved or rejected it, and why, where a person did. The forecast is the agent's own, from the
-    spec: what the coordinator says of it does not count; where it is not computed yet nobody waits for it, and without
-    `forecasts` it is computed at once. How many cells are missing, which follows from rows, is shown only to viewers
-    that `sees_counts` allows. `notes` are the ledger's, where several are shown.
+    `decided` says who approved or rejected it, and why, if a person did. The forecast is the agent's own, from the
+    spec, so the coordinator's word does not count. Nobody waits for a forecast that is not computed yet; without
+    `forecasts` it is computed at once. How many cells are missing follows from rows: only viewers that `sees_counts`
+    allows are shown it. `notes` are the ledger's, if several are shown.
     """
     spec = proposal.spec
     outlook = compute(spec) if forecasts is None else forecasts.of(proposal.release, spec)
@@ -143,7 +143,6 @@ def _cost_view(cost: Cost, epsilon: Callable[[Loss], float]) -> CostView:
 
 
 def _guess_after(party: Party, proposal: Proposal, privacy: PrivacyStatement) -> int | None:
-    """With all that this ledger has spent and set aside, while this proposal is not a part of that."""
     if proposal.decision is not Decision.WAITING:
         return None
     everybody = Loss(Rho(ceil(privacy.per_subject.own.rho * RHO_UNITS)), privacy.delta_implementation)
@@ -153,8 +152,8 @@ def _guess_after(party: Party, proposal: Proposal, privacy: PrivacyStatement) ->
 def budget_view(ledger: Ledger) -> dict[str, LossView]:
     """Cap, what is spent or set aside, as replacement too, and what is left. Epsilons are at the cap's delta.
 
-    Units: `ledger_unit`; of `replacement` replace_one. What is left is the smaller of the two remainders, where
-    the cap holds for both.
+    Units: `ledger_unit`; of `replacement` replace_one. What is left is the smaller of the two remainders, if the cap
+    holds for both.
     """
     cap, lost = ledger.cap, ledger.lost()
     figures = lost.counted(replacement=ledger.counts_replacement)
@@ -212,7 +211,7 @@ def ledger_view(
 
 
 def status_view(agents: Agents, running: Loops | None) -> StatusView:
-    """Who this agent is, and how it is; nothing runs where a command answers in its own process."""
+    """Who this agent is, and how it is; nothing runs if a command answers in its own process."""
     problem = running.problem if running else None
     return StatusView(
         name=agents.identity.name,
@@ -235,7 +234,7 @@ def _consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
 
 
 def job_view(job: JobView, viewer: Viewer) -> JobView:
-    """Progress of one release; a failure of reading names a column and a count."""
+    """Progress of one release; only who sees counts is told why reading failed, as that names a column and a count."""
     if sees_counts(viewer):
         return job
     said = None if job.error is None else "it is tried again, and the operator sees why"
@@ -292,7 +291,8 @@ def export_audit(agents: Agents) -> SignedDocument:
     """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
 
     Raises:
-        RemoteError: a regression in it is not witnessed yet, or the member has replaced its key: the coordinator, which
+        RemoteError: a regression in it is not witnessed yet, or the member has replaced its key. The coordinator,
+            which
             cannot be asked, witnesses, and has the signed rotations.
     """
     agents.witnesses.accept(agents.ledger.signed_place("regression"))
@@ -324,7 +324,7 @@ def _rotations(agents: Agents) -> tuple[RotationRequest, ...]:
 def metrics_text(agents: Agents, loops: Loops | None) -> bytes:
     """What Prometheus is told, in its exposition format, read from the ledger at this moment. No row is in it.
 
-    Where no agent runs, `loops` is None, and what only a running one knows is left out.
+    If no agent runs, `loops` is None, and what only a running one knows is left out.
     """
     registry, ledger = CollectorRegistry(), agents.ledger
 
@@ -377,7 +377,7 @@ def regression_line(regression: Regression) -> RegressionLine:
 
 
 def regression_view(regression: Regression) -> RegressionView:
-    """One of them: as asked, what came out in plain, and the signed document that others can verify."""
+    """A regression as asked, what came out in plain, and the signed document that others can verify."""
     document = regression.document
     result = None if document is None else decode(RegressionResult, document.envelope.payload_bytes)
     return RegressionView(

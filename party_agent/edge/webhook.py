@@ -1,8 +1,7 @@
 """Telling one of the party's own systems that a proposal waits for a person: a signed call, tried until it is taken.
 
-What is sent says which release waits and nothing else: no row, no title, no count, no address and nothing that lets
-anybody in. The receiver asks the agent for more, with a token. It checks the signature
-(`client.is_signed`).
+The message says which release waits and nothing else: no row, no title, no count, no address and nothing that lets
+anybody in. The receiver asks the agent for more, with a token. It checks the signature (`client.is_signed`).
 """
 
 import json
@@ -22,8 +21,9 @@ from pydantic import Field
 from commingle.party_agent.edge.client import HEADER, signature
 from commingle.party_agent.errors import NotFoundError, WebhookError
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.rounds.jobs import Jobs, Stage
+from commingle.party_agent.rounds.party import Jobs
 from commingle.party_agent.rounds.proposals import Proposals
+from commingle.party_agent.wire.answers import Stage
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.errors import RemoteError, SettingsError
 from commingle.shared.runtime.files import remove_durably, write_durably
@@ -65,7 +65,6 @@ def set_webhook(home: Home, url: str, *, ca_file: Path | None, allow_http: bool)
 
 
 def remove_webhook(home: Home) -> None:
-    """Stop notifying. Raises NotFoundError."""
     if not _file(home).exists():
         raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")
     remove_durably(_file(home))
@@ -80,7 +79,7 @@ def send(webhook: Webhook, event: Literal["proposal", "test"], *, release: str |
 
 @dataclass(slots=True)
 class Notices:
-    """What has been told, kept in `HOME/told.json`, and what is due. `failures` are those in a row."""
+    """What has been told, kept in `HOME/told.json`, and what is due. `failures` counts those in a row."""
 
     home: Home
     proposals: Proposals
@@ -91,7 +90,7 @@ class Notices:
     failures: int = 0
 
     def run(self) -> None:
-        """Look until told to stop; what fails is logged by its code and tried again, more and more seldom."""
+        """Look until told to stop; a failure is logged by its code and tried again, more and more seldom."""
         while not self.stop.wait(min(_LOOK_SECONDS * 2.0**self.failures, _LONGEST_PAUSE_SECONDS)):
             self.attempt()
 
@@ -105,7 +104,7 @@ class Notices:
             _log.warning("a new proposal could not be told", error=code)
 
     def tell(self) -> None:
-        """Tell each proposal that waits for a person and was not told. Raises RemoteError, SettingsError."""
+        """Tell of each proposal that waits for a person and is not told yet. Raises RemoteError, SettingsError."""
         webhook = webhook_of(self.home)
         if webhook is None:
             return
@@ -119,7 +118,7 @@ class Notices:
 
 
 def send_test(home: Home) -> str:
-    """Send a message that says it is a test; where to. Raises NotFoundError, WebhookError."""
+    """Send a test message; returns its address. Raises NotFoundError, WebhookError."""
     webhook = webhook_of(home)
     if webhook is None:
         raise NotFoundError("no webhook is configured", remedy="commingle party webhook set URL")

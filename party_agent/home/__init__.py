@@ -1,1 +1,1 @@
-"""The files of a party's home that people edit."""
+"""What a party's home holds: settings, policy, tokens, and the data sets that its owner declared."""

@@ -63,7 +63,7 @@ class _Pins(HomeFile):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A consortium of this party, by the name that it has here: empty before the party is enrolled anywhere."""
+    """A consortium of this party, by its name here: empty before the party is enrolled anywhere."""
 
     name: str
     folder: Path
@@ -79,15 +79,13 @@ class Membership:
         return self.folder / "pins.json"
 
     def coordinator(self) -> PinnedCoordinator:
-        """Raises SettingsError."""
         return load_settings(PinnedCoordinator, self.coordinator_file)
 
     def pins(self) -> Mapping[str, str]:
-        """Fingerprints of fellow members, by name. Raises SettingsError."""
         return load_settings(_Pins, self.pins_file).members if self.pins_file.exists() else {}
 
     def pin(self, members: Mapping[str, str], *, replace: bool = False) -> Mapping[str, str]:
-        """Trust all these members' keys, compared over another channel, or none; fingerprints as they are written."""
+        """Trust all these members' keys, compared over another channel, or none; returns their fingerprints."""
         added: dict[str, Fingerprint] = {}
         for member, text in members.items():
             if (known := parse_fingerprint(text)) is None:
@@ -127,7 +125,7 @@ class Membership:
         return load_secret(self.linkage_file)
 
     def make_linkage_key(self) -> bytes:
-        """The linkage key, made now where there is none yet. Raises KeyFileError."""
+        """The linkage key, made now if there is none yet. Raises KeyFileError."""
         return self.linkage_key() if self.linkage_file.exists() else create_secret(self.linkage_file)
 
     def adopt_linkage_key(self, linkage_key: bytes, *, replace: bool) -> None:
@@ -145,12 +143,11 @@ class Membership:
 class EngineSettings(Settings):
     """Where the partitions of tables are read: in this process unless said otherwise.
 
-    The operator's alone: a data set may be registered by a token, and who could name a scheduler with it would get
-    rows.
+    Only the operator chooses it: a token that could name a scheduler would get rows.
 
     Attributes:
-        scheduler: of Dask, `tls://host:port`; left out, a cluster on this machine for as long as a table is read.
-        workers: processes of a cluster on this machine.
+        scheduler: Dask's, `tls://host:port`; without it, a cluster on this machine for as long as a table is read.
+        workers: how many processes a cluster on this machine has.
         allow_tcp: take a `tcp://` address of another machine, whose network then sees ids and encoded rows.
     """
 
@@ -181,8 +178,8 @@ class PushingLimits(Settings):
     """What rows that are pushed may take.
 
     Attributes:
-        token_bytes: of one token, in uploads that it has not closed.
-        reserve_bytes: what is kept free on the disk of the home, for ledger and releases.
+        token_bytes: the most bytes in one token's open uploads.
+        reserve_bytes: the space to keep free on the disk of the home, for ledger and releases.
     """
 
     token_bytes: Annotated[int, Field(ge=1)] = 4 << 30
@@ -193,11 +190,11 @@ class PartySettings(ServiceSettings):
     """`settings.json`, and what the environment says in its place (docs/settings.md).
 
     Attributes:
-        population: whose data the budget is for; every data set of this agent belongs to it.
+        population: the population whose data the budget is for; every data set of this agent belongs to it.
         epsilon_cap, delta_cap: the most it may ever lose, in the unit of each data set.
         engine: where the partitions of tables are read.
         pushing: how much may be pushed.
-        sso: who signs people on to the console.
+        sso: the provider that signs people on to the console.
         former_keys: public keys this party signed with before it rotated; only what is over is still read under them.
     """
 
@@ -218,8 +215,6 @@ class PartySettings(ServiceSettings):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a party signs with."""
-
     name: str
     signing_key: SigningKey
     former_keys: tuple[VerifyingKey, ...] = ()
@@ -232,8 +227,6 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a party's files are."""
-
     root: Path
 
     @property
@@ -264,7 +257,7 @@ class Home:
         return self.root / "agent.sock"
 
     def secure(self) -> None:
-        """Close every directory here to others, and keep what exchanges keep from backups. Raises KeyFileError."""
+        """Close every directory here to others, and keep exchanges and rows from backups. Raises KeyFileError."""
         consortia = sorted(path for path in self._consortia.glob("*") if path.is_dir())
         own = (self.root, self.root / "keys", self.outbox, self.exchanges, self.snapshots, self._consortia)
         for directory in (*own, *consortia):
@@ -294,7 +287,6 @@ class Home:
         self.save_settings(settings)
 
     def settings(self) -> PartySettings:
-        """Raises SettingsError."""
         return load_settings(PartySettings, self.root / "settings.json")
 
     def save_settings(self, settings: PartySettings) -> None:
@@ -309,11 +301,10 @@ class Home:
         write_durably(self.root / "policy.json", policy.model_dump_json(indent=2).encode())
 
     def consortia(self) -> Mapping[str, Membership]:
-        """Those this party belongs to, by name."""
         return {one.name: one for one in self._present()}
 
     def consortium(self, name: str | None = None) -> Membership:
-        """One of them; the only one where none is named. Before the party is enrolled, the one it will join first."""
+        """One of them; the only one if none is named. Before the party is enrolled, the one it will join first."""
         known = self.consortia()
         if name is None and len(known) > 1:
             raise SettingsError(
@@ -330,7 +321,7 @@ class Home:
     def join(self, coordinator: PinnedCoordinator, *, name: str) -> Membership:
         """Note a coordinator: a new consortium, or the known one of that key. An interrupted call can be repeated.
 
-        A consortium at the same address, whose coordinator has another key now, is left: nobody answers for it there.
+        If a consortium at the same address now has another coordinator key, we leave it: nobody answers for it there.
         """
         present = {one.name: one.coordinator() for one in self._present()}
         known = next((one for one, pinned in present.items() if pinned.key == coordinator.key), None)
@@ -354,9 +345,10 @@ class Home:
         remove_durably(self._in(name).coordinator_file)
 
     def name_for(self, key: VerifyingKey, *, wanted: str | None, called: str) -> str:
-        """What to call the consortium whose coordinator has this key, which may be known already.
+        """The name here of the consortium whose coordinator has this key, which may be known already.
 
-        `wanted` is this party's choice, which may be the name of a consortium it left; else as it is `called` there.
+        `wanted` is this party's choice, which may be the name of a consortium it left; otherwise it is as it is
+        `called` there.
         """
         present = {one.coordinator().key: one.name for one in self._present()}
         if key in present:
@@ -389,7 +381,7 @@ class Home:
         return [one for one in self._folders() if one.coordinator_file.exists()]
 
     def _make_folder(self, joined: Membership, coordinator: bytes, *, take_over: bool) -> None:
-        """A consortium's folder, and in it what lies at the top: whole or not at all."""
+        # whole or not at all, with what lies at the top
         for folder in (self._consortia, draft := self._consortia / ".new"):
             if folder == draft:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -413,7 +405,7 @@ class Home:
         return self.root / "keys" / "next-sealing.key"
 
     def prepare_next_sealing_key(self) -> bytes:
-        """The public sealing key to rotate to; to be asked for before `prepare_next_key`. Raises KeyFileError."""
+        """The public sealing key to rotate to. Ask for it before `prepare_next_key`. Raises KeyFileError."""
         if self.next_key.exists() and not self.next_sealing_key.exists():
             return self.sealing_key()  # an interrupted attempt has taken it over already
         make = load_secret if self.next_sealing_key.exists() else create_secret
@@ -424,7 +416,7 @@ class Home:
         return load_signing_key(self.next_key) if self.next_key.exists() else SigningKey(create_secret(self.next_key))
 
     def adopt_next_key(self) -> None:
-        """Sign and unseal with the next keys from now on. Old private keys are gone, the public signing key is kept."""
+        """Sign and unseal with the next keys from now on. Only the old public signing key is kept."""
         if self.next_sealing_key.exists():
             write_durably(self.root / "keys" / "sealing.key", self.next_sealing_key.read_bytes())
             remove_durably(self.next_sealing_key)
@@ -437,12 +429,11 @@ class Home:
         remove_durably(self.next_key)
 
     def identity(self) -> Identity:
-        """Raises KeyFileError."""
         settings = self.settings()
         signing_key = load_signing_key(self.root / "keys" / "signing.key")
         for one in (self.consortium(name) for name in self.consortia() or (None,)):
             if one.linkage_file.exists():
-                one.linkage_key()  # a file that others can read is told at the start
+                one.linkage_key()  # reports a file that others can read at the start
         return Identity(
             name=settings.name,
             signing_key=signing_key,
@@ -450,11 +441,9 @@ class Home:
         )
 
     def sealing_key(self) -> bytes:
-        """The public sealing key, 32 bytes. Raises KeyFileError."""
         return sealing_public_key(self.sealing_secret())
 
     def sealing_secret(self) -> bytes:
-        """The private sealing key, 32 bytes. Raises KeyFileError."""
         return load_secret(self.root / "keys" / "sealing.key")
 
 

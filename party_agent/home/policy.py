@@ -1,9 +1,9 @@
 """The party's own rules: which proposals it can agree to at all, which by itself, and who is a second person.
 
-A person (docs/design/states.md#two-people) is whom a token was made for, or who signed on: then the name is that of the
-provider's subject, `SUBJECT at ISSUER`. At the home's socket nobody says who is there but the operator's own words, so
-the operator, whatever the name, is one person. Names from different sources cannot be compared, and two such approvals
-are not those of two people.
+A person (docs/design/states.md#two-people) is the one whom a token was made for, or who signed on. In the second case
+the name is that of the provider's subject, `SUBJECT at ISSUER`. At the home's socket only the operator's own words say
+who is there, so the operator, under whatever name, is one person. Names from different sources cannot be compared, and
+two such approvals are not those of two people.
 """
 
 import unicodedata
@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
-from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home.datasets import Dataset
 from commingle.shared.documents.regression import RegressionMethod
 from commingle.shared.documents.schema import Attribute, as_registered
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec, require_plain_text
@@ -93,8 +93,8 @@ class RegressionPolicy(Settings):
     """Which regressions this party publishes by itself (docs/regression.md).
 
     Attributes:
-        max_epsilon: of one regression, besides the policy's own.
-        floating_point_noise: whether methods may run whose noise is floating point, which leaves no proof.
+        max_epsilon: the most for one regression, besides the policy's own.
+        floating_point_noise: whether methods may run whose noise is floating point, which no proof covers.
     """
 
     methods: frozenset[RegressionMethod] = frozenset(
@@ -108,19 +108,19 @@ class Policy(HomeFile):
     """`policy.json`. Everything not allowed here is rejected, or waits where time or a person can mend it.
 
     Attributes:
-        replacement: whether caps hold for replacement of keyed subjects too, one that stays having other values; they
-            hold for presence whatever it says.
-        dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" is for each not named.
-            What all data sets lose counts that have its source or are of the same group of people.
+        replacement: whether caps also hold for replacement of keyed subjects, if one that stays has other values; they
+            always hold for presence.
+        dataset_caps: the most epsilon a data set may lose over all releases, by its name; "*" stands for each not
+            named. It counts what all data sets lose that share its source or its group of people.
         study_caps: the same for all releases of one study, by its title.
         opening_hours: outside them nothing is approved and nothing is debited; None means always open.
-        max_epsilon: of one release, as caps count it.
-        max_delta: of one release or regression, all of it: what an exchange may fail to hide is in a spec's delta.
+        max_epsilon: the most for one release, as caps count it.
+        max_delta: the most for one release or regression; a spec's delta includes what an exchange may fail to hide.
         trusted_bounds: whether releases are allowed in which other members are trusted to keep their bounds.
         max_releases_per_day: approvals, and regressions, within 24 hours, whatever became of them.
         approvals: how many people have to approve a release; with two nothing is approved by itself.
-        max_cells: of a block, or of all columns that are exchanged: rows or buckets times the columns of all parties.
-        regressions: what it takes for regressions besides; caps, hours, max_delta and min_n hold for them too.
+        max_cells: the most in a block, or in all exchanged columns: rows or buckets times the columns of all parties.
+        regressions: further rules for regressions; caps, hours, max_delta and min_n hold for them too.
 
     Caps are at the delta of the ledger's cap, in the unit of the data set (`shared.dp.sensitivity.unit_of`), and rhos
     are summed.
@@ -149,8 +149,8 @@ class Finding:
 
     Attributes:
         rule: the rule of `policy.json`, or what it is about.
-        message: for the party's own people, and what mends it.
-        reason: the code that would travel in a rejection; None where the party can still put it right itself.
+        message: for the party's own people, with what mends it.
+        reason: the code that would travel in a rejection; None if the party can still put it right itself.
     """
 
     rule: str
@@ -165,9 +165,9 @@ class Usage:
     Attributes:
         datasets, study: sums over the charges of the data set and of each that is related to it, by name
             (`Party.lost_by`), and over the releases of the study, without the release that is looked at.
-        approved_today: releases approved and regressions paid for within the last 24 hours, where that is limited.
+        approved_today: releases approved and regressions paid for within the last 24 hours, if that is limited.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
-        delta: at which caps on epsilon are meant.
+        delta: of caps on epsilon.
     """
 
     datasets: Mapping[str, Cost] = field(default_factory=dict)
@@ -196,7 +196,6 @@ class Situation:
 
 
 def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
-    """Everything that speaks against approving, field by field. Empty: nothing does."""
     return (
         *_against_text(spec),
         *_against_policy(spec, party, plan, situation),
@@ -208,7 +207,7 @@ def examine(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Sit
 
 
 def examine_terms(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, policy: Policy) -> tuple[Finding, ...]:
-    """What speaks against it that its text and the policy tell, without anything else the party knows."""
+    """What speaks against it by its text and the policy alone."""
     now = Situation(policy=policy, pins={}, dataset=None, now=spec.created)
     return (*_against_text(spec), *_against_policy(spec, party, plan, now))
 
@@ -216,8 +215,8 @@ def examine_terms(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, policy: 
 def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situation: Situation) -> tuple[Finding, ...]:
     """What speaks against a release that was approved, as policy and pins are now.
 
-    Not what counts approvals, nor the time of day, by which a debit goes (`outside_hours`), nor the data set, which is
-    held against the approval where it is read; an expired spec is ended by the ledger and by the coordinator.
+    Not what counts approvals; nor the time of day, by which a debit goes (`outside_hours`); nor the data set, which is
+    held against the approval where it is read. The ledger and the coordinator end an expired spec.
     """
     return (
         *_against_policy(spec, party, plan, situation),
@@ -227,21 +226,18 @@ def examine_again(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situatio
 
 
 def asks_trust(spec: ReleaseSpec) -> bool:
-    """Whether other members' bounds are trusted."""
     return mechanism_of(spec).interactive and not spec.terms.proved
 
 
 def final_reason(findings: Sequence[Finding]) -> RejectionReason | None:
-    """Why it is rejected at once; None where it may be put right."""
     return next((finding.reason for finding in findings if finding.reason is not None), None)
 
 
 def approves_itself(policy: Policy, *, spec: ReleaseSpec, plan: BlockPlan, by_it: Cost, by_all: Cost) -> bool:
     """Whether a proposal without findings is approved without a person.
 
-    Never where others' bounds are trusted, nor where two people have to approve.
-
-    `by_it` and `by_all` are what releases have cost or reserved so far: those of its proposer, those of all.
+    Never if others' bounds are trusted, nor if two people have to approve. `by_it` and `by_all` are what releases have
+    cost or reserved so far: those of its proposer, and all.
     """
 
     def within(rule: AutoApproval) -> bool:
@@ -291,7 +287,6 @@ def _against_policy(spec: ReleaseSpec, party: PartySpec, plan: BlockPlan, situat
 
 
 def outside_hours(policy: Policy, now: datetime) -> tuple[Finding, ...]:
-    """What speaks against spending budget at this time of the week. Empty: nothing does."""
     hours = policy.opening_hours
     if hours is None or hours.include(now):
         return ()
@@ -327,7 +322,6 @@ def _against_time(spec: ReleaseSpec, situation: Situation) -> Iterator[Finding]:
 
 
 def epsilons(cost: Cost, *, delta: float, policy: Policy) -> tuple[tuple[Adjacency, float], ...]:
-    """What is held against a cap on epsilon, each with its unit."""
     return tuple((unit, loss.epsilon(delta)) for unit, loss in cost.counted(replacement=policy.replacement))
 
 
@@ -408,7 +402,7 @@ def _said(value: object) -> str:
 
 
 def require_person(ruling: Ruling) -> None:
-    """Raise ConflictError where two people have to approve and nobody knows whether this is one."""
+    """Raise ConflictError if two people have to approve and nobody knows whether this is one."""
     if not _folded(ruling.person):
         raise ConflictError(
             "two people have to approve, and this token was made for none",
@@ -417,7 +411,7 @@ def require_person(ruling: Ruling) -> None:
 
 
 def require_another(first: Ruling, second: Ruling) -> None:
-    """Raise ConflictError where the second of two approvals may be the first one's person or token again."""
+    """Raise ConflictError if the second of two approvals may be by the first one's person or token again."""
     require_person(second)
     if _provider(first) != _provider(second):
         raise ConflictError(

@@ -1,8 +1,8 @@
 """Bearer tokens of the local API for the party's systems and people: each may do what its scopes say, until revoked.
 
-They are kept as digests in `HOME/tokens.json`. The operator needs none: see `local_socket`. Who signs on to a console
-has one for as long as the session can last, so that the API checks every page and decision as it does elsewhere. A
-token that expired is not listed, and leaves the file when that next changes.
+`HOME/tokens.json` keeps them as digests. The operator needs none: see `local_socket`. Somebody who signs on to a
+console has one for as long as the session can last, so that the API checks every page and decision as it does
+elsewhere. A token that expired is not listed, and leaves the file at its next change.
 """
 
 import fcntl
@@ -41,11 +41,11 @@ _USED_TO_WITHIN = timedelta(minutes=1)  # so that most requests write nothing
 
 
 class LocalToken(Settings):
-    """A token as kept: the secret itself is not.
+    """A token as kept, without the secret itself.
 
     Attributes:
-        person: whom it was made for, and whose decisions are made with it; empty where it is a system's.
-        made_by: who made it in a console; empty for the operator.
+        person: the person it was made for, who decides with it; empty for a system's token.
+        made_by: the person who made it in a console; empty for the operator.
         used: when it last let somebody in, to within a minute.
     """
 
@@ -86,7 +86,7 @@ def create_token(
     person: str = "",
     made_by: str = "",
 ) -> str:
-    """A new token. Raises ConflictError where there is one of that name, or its maker has as many as a person can."""
+    """A new token. Raises ConflictError: the name is taken, or its maker has as many as a person can have."""
     text = f"{_PREFIX}.{secrets.token_urlsafe(32)}"
     expires = None if lifetime is None else now + lifetime
     token = LocalToken(
@@ -114,7 +114,7 @@ def token_of_session(home: Home, principal: Principal, *, minutes: float) -> str
 
 
 def revoke_token(home: Home, name: str, now: datetime, *, digest: str | None = None) -> None:
-    """Revoke a token: of this name, and only the one with a digest that is given. Raises NotFoundError."""
+    """Revoke the token of this name, if it has the digest that is given. Raises NotFoundError."""
     with _changing(home, now) as known:
         if name not in known or digest not in {None, known[name].digest}:
             raise NotFoundError(f"there is no token named {name}", remedy="commingle party token list")
@@ -130,7 +130,7 @@ def end_session(home: Home, text: str) -> None:
 
 
 def find_token(home: Home, text: str, now: datetime) -> tuple[str, LocalToken] | None:
-    """The token with this text and its name; None where it is no valid one. Its use is noted."""
+    """The valid token with this text, and its name; None if there is none. Its use is noted."""
     digest, found = text_digest(text), None
     for name, token in local_tokens(home, now).items():
         if hmac.compare_digest(token.digest, digest):
@@ -154,9 +154,9 @@ def _note_use(home: Home, name: str, token: LocalToken, now: datetime) -> None:
 
 @contextmanager
 def _changing(home: Home, now: datetime | None, *, waits: bool = True) -> Iterator[dict[str, LocalToken]]:
-    """Tokens to be changed, by one process and thread at a time: no revocation is lost to somebody who signs on.
+    """Tokens to be changed, by one process and thread at a time: no sign-on can undo a revocation.
 
-    Raises BlockingIOError where another has them and this one does not wait.
+    Raises BlockingIOError if another has them and this one does not wait.
     """
     held = os.open(home.root, os.O_RDONLY)
     try:

@@ -1,8 +1,8 @@
 """The durable privacy ledger: debit before noise, and never under-count.
 
-Every change is one entry of a hash chain; what the entries come to is folded by `shared.release.ledger_fold` and kept
-in memory. The chain's head goes into every signature the agent makes. One ledger is one population's, and its cap holds
-over all that is in it, whichever consortium it was for and whatever the population is called.
+Every change is one entry of a hash chain. `shared.release.ledger_fold` adds the entries up, and we keep the sum in
+memory. The chain's head goes into every signature the agent makes. One ledger is one population's: its cap holds over
+all that is in it, whichever consortium it was for and whatever the population is called.
 """
 
 import secrets
@@ -63,11 +63,10 @@ class Cap:
 
     @property
     def rho(self) -> Rho:
-        """The cap as rho, rounded down."""
         return self.rho_beside(NOTHING)
 
     def rho_beside(self, lost: Loss) -> Rho:
-        """The cap as rho where losses have used up a delta of it, or are not all known to be Gaussian."""
+        """The cap as rho, rounded down, if losses have used up a delta of it or are not all known to be Gaussian."""
         return rho_left(self.epsilon, self.delta, beside=lost)
 
 
@@ -81,10 +80,8 @@ class Summit:
 
 
 class Ledger:
-    """The charges of one party, over all its consortia."""
-
     def __init__(self, store: AgentStore, *, cap: Cap, counts_replacement: Callable[[], bool] = lambda: False) -> None:
-        """On a store; `counts_replacement` says whether the cap holds for replacement of keyed subjects besides."""
+        """`counts_replacement` says whether the cap also holds for replacement of keyed subjects."""
         self._store = store
         self.fold = LedgerFold()
         self._committed = GENESIS
@@ -94,7 +91,6 @@ class Ledger:
 
     @property
     def counts_replacement(self) -> bool:
-        """Whether the policy says so now."""
         return self._counts_replacement()
 
     def reserve(
@@ -147,7 +143,7 @@ class Ledger:
         return self._proof(db, release, spent)
 
     def redraw(self, release: str) -> Debit | Refused:
-        """After a crash between debit and storage nothing can have left: draw again under the same charge."""
+        """Draw again under the same charge: after a crash between debit and storage nothing can have left."""
         with self._store.transaction() as db:
             charge = self._move(db, release, Redraw())
             return charge if isinstance(charge, Refused) else self._proof(db, release, charge)
@@ -172,12 +168,10 @@ class Ledger:
                     self.withdraw(db, release)
 
     def charge(self, release: str) -> Charge | None:
-        """The charge of a release, if there is one."""
         with self._reading() as told:
             return told.charges.get(release)
 
     def charge_of(self, release: str) -> Charge:
-        """The charge of a release that must have one. Raises LedgerError."""
         charge = self.charge(release)
         if charge is None:
             raise LedgerError("a charge has vanished", remedy=RESTORE)
@@ -189,7 +183,7 @@ class Ledger:
             return _to_read(db, release)
 
     def charges(self, *, before: str | None = None, most: int | None = None) -> dict[str, Charge]:
-        """All of them by release, oldest first; or the newest, `most` of them, of those before that of one release.
+        """All by release, oldest first; or the `most` newest of those before the charge of one release.
 
         Raises NotFoundError: there is no such charge.
         """
@@ -205,12 +199,10 @@ class Ledger:
         return Counter(charge.state for charge in self._charges().values())
 
     def units(self) -> frozenset[Adjacency]:
-        """The units of those that count."""
         counted = (charge for charge in self._charges().values() if charge.counts)
         return frozenset(charge.cost.unit for charge in counted if charge.terms.kind != "unexplained")
 
     def spent(self) -> Rho:
-        """Rho of `lost`, each charge in the unit of its data set."""
         return self.lost().loss.rho
 
     def lost(self) -> Cost:
@@ -228,7 +220,6 @@ class Ledger:
             return add_up() if without in told.charges else self._once(told, ("of", *sorted(datasets)), add_up)
 
     def lost_to_study(self, study: str, *, without: str) -> Cost:
-        """What releases of a study have cost or set aside, but for one."""
         with self._reading() as told:
             studies = self._once(told, ("studies",), lambda: _by_study(told.charges))
             return sum_of(charge for release, charge in studies.get(study, ()) if release != without)
@@ -244,7 +235,6 @@ class Ledger:
         return self._lost_where(lambda release, charge: charge.terms.kind == "release" and release in those)
 
     def _once(self, told: LedgerFold, key: tuple[str, ...], find: Callable[[], Found]) -> Found:
-        """Something that follows from the charges alone: found again once there is another entry."""
         if told.head != self._summed:
             self._summed, self._sums = told.head, {}
         if key not in self._sums:
@@ -257,12 +247,11 @@ class Ledger:
         return sum_of(charge for name, charge in charges if charge.counts and counted(name, charge))
 
     def charged_units(self, dataset: str) -> frozenset[Adjacency]:
-        """The unit of a data set when it was charged: both where that has changed."""
+        """The units in which a data set was charged: both if that has changed."""
         charges = self._charges().values()
         return frozenset(each.cost.unit for each in charges if each.counts and each.terms.dataset == dataset)
 
     def interrupted_regressions(self) -> tuple[str, ...]:
-        """Ids of regressions that are paid for and have no result."""
         charges = self._charges().items()
         return tuple(r for r, c in charges if c.terms.kind == "regression" and c.state is ChargeState.DEBITED)
 
@@ -281,7 +270,6 @@ class Ledger:
             return told.length
 
     def summit(self) -> Summit:
-        """How far the chain has come."""
         with self._reading() as told:
             return Summit(told.height, told.head, told.spent)
 
@@ -291,12 +279,12 @@ class Ledger:
             return head in told.places or head in told.rejoined
 
     def place(self, head: str) -> int:
-        """How many entries led to this head; 0 where it is none of the chain's own."""
+        """How many entries led to this head; 0 if the chain never had it."""
         with self._reading() as told:
             return told.places.get(head, 0)
 
     def signed_place(self, kind: str, release: str | None = None) -> int:
-        """Which entry of the chain records our newest signature of a kind, about that release; 0 for none."""
+        """The entry of the chain with our newest signature of a kind, about that release; 0 for none."""
         with self._reading() as told:
             if release is None:
                 return told.newest.get(kind, 0)
@@ -313,8 +301,8 @@ class Ledger:
     ) -> None:
         """Take over what witnesses can show of a lost branch, in one transaction.
 
-        What is charged here already stays at that and is never made again. `signed` has release, kind and envelope of
-        what the branch signed; the last of its heads, as witnessed, is the furthest, and has the height.
+        What is charged here already stays so and is never made again. `signed` has release, kind and envelope of what
+        the branch signed. The last of its heads, as witnessed, is the furthest, and has the height.
         """
         rejoined = tuple(heads)
         with self._store.transaction() as db:
@@ -336,9 +324,9 @@ class Ledger:
     ) -> None:
         """Keep a signature of ours, once and for all, with its chain entry.
 
-        `ruling` is of the person who decided it; None where nobody did.
+        `ruling` is that of the person who decided; None if nobody did.
 
-        Raises LedgerError: the charge is not where this may be signed (a fault of the caller).
+        Raises LedgerError: the charge is not at a point where this may be signed (a fault of the caller).
         """
         if (refused := refuse_signature(self._told(db).charges.get(release), kind)) is not None:
             raise LedgerError(refused.reason, remedy="Report this.")
@@ -347,7 +335,7 @@ class Ledger:
         self._keep(db, "signed", release, kind, envelope, **note)
 
     def notes(self) -> Mapping[str, list[dict[str, str]]]:
-        """By whom and why documents were signed, by release, where a person decided it; the oldest first."""
+        """Who decided, and why, by release: for each document that a person decided, the oldest first."""
         found = defaultdict[str, list[dict[str, str]]](list)
         with self._reading() as told:
             for (release, document), entry in told.signed.items():
@@ -356,7 +344,7 @@ class Ledger:
         return found
 
     def first_approval(self, release: str) -> Ruling | None:
-        """The first of two approvals of a release, where it waits for the second or has had it."""
+        """The first of two approvals of a release that waits for the second or has had it."""
         with self._reading() as told:
             entry = told.signed.get((release, FIRST_APPROVAL))
         return None if entry is None else entry.ruling
@@ -370,7 +358,7 @@ class Ledger:
         return parse_envelope(row["envelope"]) if row else None
 
     def history(self) -> tuple[tuple[str, ...], tuple[Envelope, ...]]:
-        """The chain's texts and, the oldest first, our signed documents that are published when a release is."""
+        """The chain's texts, and our signed documents that are published with a release, the oldest first."""
         with self._store.reading() as db:
             bodies = db.execute("SELECT body FROM entries ORDER BY seq").fetchall()
             signed = db.execute(

@@ -3,11 +3,11 @@
 WAL, synchronous=FULL, BEGIN IMMEDIATE. One process per file for its whole lifetime: two agents that share a ledger
 could both pass a cap that holds one debit.
 
-SQLite keeps no checksum of what it stores: a byte that the disk changes within a value is simply another value. So the
-agent's connection has triggers, which the file itself has not, that keep the digest of every row, the chain's included:
-no link shows that the last entries are there. They are against damage; against people are the chain, its signatures and
-its witnesses. Whether all of it agrees is asked before anything is decided on it, and by the doctor; a damaged or
-altered file is refused whole, as no part of it can be trusted then.
+SQLite keeps no checksum of what it stores: if the disk changes a byte within a value, that is simply another value. So
+the agent's connection has triggers, which the file itself has not, that keep the digest of every row. They cover the
+chain too, as no link shows that the last entries are there. They guard against damage; against people there are the
+chain, its signatures and its witnesses. We check whether all of it agrees before we decide anything on it, and in the
+doctor. We refuse a damaged or altered file whole, as no part of it can be trusted then.
 """
 
 import fcntl
@@ -65,7 +65,7 @@ CREATE INDEX IF NOT EXISTS proposals_proposer ON proposals (json_extract(CAST(sp
 """
 """So that no step takes longer the more was charged before. No part of a version: they hold nothing of their own."""
 KEPT = "CREATE TABLE IF NOT EXISTS forecasts (release TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;"
-"""What follows from specs and takes long. No part of a version either, and the chain says nothing of it."""
+"""Forecasts, which follow from specs and take long. No part of a version either, and in no chain."""
 
 _LOOK_SECONDS = 0.1
 
@@ -88,8 +88,9 @@ class AgentStore:
 
         Raises:
             AgentRunningError: another process has it, for as long as patience lasts.
-            LedgerError: it is not a ledger of this version, or it is damaged. A file that is there and empty is: it
-                is never taken for a new ledger.
+            LedgerError: it is not a ledger of this version, or it is damaged or empty: an empty file is never taken
+                for a new
+                ledger.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".lock").touch(mode=0o600)
@@ -164,7 +165,6 @@ class AgentStore:
 
 
 def require_version(db: sqlite3.Connection) -> None:
-    """Raise LedgerError: another version wrote the file."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
         raise LedgerError(
@@ -185,7 +185,7 @@ _BEFORE_ALL = -(1 << 63)
 
 
 def check_rows_to_come(db: sqlite3.Connection) -> None:
-    """Keep the digest of whatever is written over this connection."""
+    """Keep the digest of every row that is written over this connection."""
     _prepare_to_check(db)
     db.execute("PRAGMA recursive_triggers=ON")  # a row that is replaced counts as deleted
     for table in _CHECKED:
@@ -222,10 +222,10 @@ def _row_digest(*values: str | bytes | float | None) -> str:
 
 
 def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
-    """Hold all that is in the file against the chain and the checks. What the chain tells.
+    """Hold all that is in the file against the chain and the checks. Returns what the chain tells.
 
-    Raises LedgerError: something was altered by something else than this agent, is missing, or cannot be read; or the
-    settings name another population than the first charge did.
+    Raises LedgerError: something other than this agent altered it, it is incomplete or unreadable, or the settings name
+    another population than the first charge did.
     """
     with _damage_refused():
         told = catch_up(db, LedgerFold())
@@ -240,12 +240,11 @@ def verify_ledger(db: sqlite3.Connection, *, population: str) -> LedgerFold:
 
 
 def in_words(told: LedgerFold) -> str:
-    """How far a ledger has come."""
     return f"{counted(told.length, 'entry', 'entries')} and {counted(len(told.charges), 'charge')}"
 
 
 def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
-    """The fold of all entries there are: the same one gone on, or a new one where its last entry was rolled back.
+    """The fold of all entries there are: the same one gone on, or a new one if its last entry was rolled back.
 
     Raises LedgerError: an entry was altered or is missing. A missing one shows in its successor, the last in `checks`.
     """
@@ -264,11 +263,8 @@ def catch_up(db: sqlite3.Connection, told: LedgerFold) -> LedgerFold:
 
 @contextmanager
 def _damage_refused(*, passing: bool = False) -> Iterator[None]:
-    """Whatever parsing raises says nothing but that this cannot have been written by an agent.
-
-    What the disk or the time fails may pass, and is raised as it is where that is asked for: such an error has SQLite's
-    code, and one about what stands in the file, such as bytes that are no text, has none.
-    """
+    # Whatever parsing raises says only that no agent can have written this. A fault of the disk or of time may pass:
+    # `passing` raises it as it is. It has SQLite's code; an error about what stands in the file has none.
     try:
         yield
     except (sqlite3.Error, DocumentError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
@@ -308,7 +304,7 @@ def _columns(db: sqlite3.Connection) -> set[tuple[str, str, str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """One that was paid for; without a signed result where it was interrupted, given up or is not witnessed yet."""
+    """A regression that was paid for; without a signed result if it was interrupted, given up or not witnessed yet."""
 
     request: RegressionRequest
     charge: Charge
@@ -317,8 +313,6 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The record, in the ledger's file."""
-
     store: AgentStore
 
     def add(self, db: Connection, request: RegressionRequest, *, method: RegressionMethod, created: datetime) -> None:
@@ -328,7 +322,6 @@ class Requests:
         db.execute("INSERT INTO regressions (id, created, request, method) VALUES (?, ?, ?, ?)", row)
 
     def get(self, identifier: str) -> RegressionRequest:
-        """One of them. Raises NotFoundError."""
         with self.store.reading() as db:
             row = db.execute("SELECT request FROM regressions WHERE id = ?", (identifier,)).fetchone()
         if row is None:
@@ -342,7 +335,6 @@ class Requests:
         return method
 
     def all(self) -> list[str]:
-        """Their ids, newest first."""
         with self.store.reading() as db:
             rows = db.execute("SELECT id FROM regressions ORDER BY rowid DESC").fetchall()
         return [row["id"] for row in rows]

@@ -1,1 +1,1 @@
-"""Commands' use cases, and what assembles an agent."""
+"""The use cases of commands, and what assembles an agent."""

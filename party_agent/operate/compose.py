@@ -1,9 +1,10 @@
-"""Putting an agent together from its home directory, and reaching the one that runs; for every command of a party."""
+"""Putting an agent together from its home directory, serving it, and reaching the one that runs."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from threading import Lock
+from dataclasses import replace
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,7 @@ from commingle.party_agent.home.policy import is_signed_on
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agents import Agents, assemble
 from commingle.party_agent.wire.local_socket import AgentTransport
+from commingle.party_agent.wire.local_socket import listen as listen_at
 from commingle.shared.dp.noise import Sampler, rounded_gaussian
 from commingle.shared.runtime.cli import A_FOLDER
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
@@ -23,11 +25,15 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import connect
 from commingle.shared.runtime.request_signing import RequestSigner
 from commingle.shared.runtime.settings import Clock, system_clock
+from commingle.shared.runtime.tls import ServerTls
 from commingle.shared.text import printable
 
 if TYPE_CHECKING:  # a command that asks the running agent needs no FastAPI
     from commingle.party_agent.edge.api import LocalApi
+    from commingle.party_agent.edge.loop import Loops
+    from commingle.shared.runtime.server import Served
 
+_JOIN_SECONDS = 5.0
 _COORDINATOR_TIMEOUT_SECONDS = 30.0
 _LONGEST_NAME = 120
 
@@ -72,8 +78,8 @@ def compose_agents(
 ) -> Iterator[Agents]:
     """The agents on a home directory, holding the ledger's lock.
 
-    `transport` is the way to the coordinators, where it is not the network; patience is for a command that has the
-    ledger for a moment.
+    `transport` is the way to the coordinators, if it is not the network; patience is for a command that has the ledger
+    for a moment.
     """
     home.settings(), home.identity(), home.policy()  # a mistake is reported now and not in the middle of a round
     memberships = home.consortia()
@@ -97,7 +103,7 @@ def compose_agents(
                 for name, membership in memberships.items()
             }
             agents = assemble(home, store, clients, clock=clock, draw=draw)
-            agents.ledger.verify()  # what was altered is told before anything is spent on it
+            agents.ledger.verify()  # reports an altered ledger before anything is spent on it
             yield agents
     finally:
         store.close()
@@ -131,11 +137,11 @@ def _not_enrolled() -> SettingsError:
 def agent_client(home: Home, *, token: str | None = None) -> AbstractContextManager[PartyClient]:
     """The local API, asked as the operator or with a token.
 
-    It is the running agent's or, where none runs, one in this process, which has the ledger until the end.
+    It is the running agent's or, if none runs, one in this process, which has the ledger until the end.
 
     Raises:
         AgentRunningError: another command has the ledger, or an agent that does not listen yet.
-        PeerError: of calls, where another user's process listens in the agent's place.
+        PeerError: of calls, if another user's process listens in the agent's place.
     """
     return agent_clients(home)(token)
 
@@ -143,7 +149,7 @@ def agent_client(home: Home, *, token: str | None = None) -> AbstractContextMana
 def agent_clients(home: Home) -> Callable[[str | None], AbstractContextManager[PartyClient]]:
     """`agent_client` by a session's token, for the threads of one process: a running agent answers them side by side.
 
-    Where none runs, one thread at a time has the ledger. It has one process and one writer, and would refuse others.
+    If none runs, one thread at a time has the ledger, which has one process and one writer, and would refuse others.
     """
     turn = Lock()
 
@@ -185,3 +191,36 @@ class _InProcess(httpx.BaseTransport):
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         answer = await self._asgi.handle_async_request(request)
         return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+
+
+@contextmanager
+def open_services(
+    agents: Agents, loops: "Loops", address: tuple[str, int] | None, tls: ServerTls | None
+) -> Iterator[tuple[list["Served"], Callable[[Callable[[], None]], None]]]:
+    """The services of a running agent: on the home's socket, and for tokens on the network if there is an address.
+
+    The second value begins the agents' work. Call it once the services answer, with what stops them.
+    """
+    from commingle.party_agent.edge.api import LocalApi  # noqa: PLC0415 - only a running agent needs these
+    from commingle.party_agent.edge.app import create_app  # noqa: PLC0415
+    from commingle.party_agent.edge.webhook import Notices  # noqa: PLC0415
+    from commingle.shared.runtime.server import Served, listen  # noqa: PLC0415
+
+    at, notices = agents.home.socket, Notices(agents.home, agents.proposals, agents.jobs, agents.clock)
+    try:
+        local = LocalApi(agents, loops, peer_is_operator=True)
+        services = [Served(create_app(local), listen_at(at))]
+        if address is not None:
+            host, port = address
+            remote = create_app(replace(local, peer_is_operator=False))
+            services.append(Served(remote, listen(host=host, port=port), tls))
+
+        def begin(halt: Callable[[], None]) -> None:
+            loops.start(on_halt=halt)
+            Thread(target=notices.run, daemon=True).start()
+
+        yield services, begin
+    finally:
+        at.unlink(missing_ok=True)
+        notices.stop.set()
+        loops.finish(seconds=_JOIN_SECONDS)

@@ -9,16 +9,15 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from commingle.party_agent.data.datasets import stored_dataset
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, LedgerError
+from commingle.party_agent.home.datasets import stored_dataset
 from commingle.party_agent.home.home import Home, Membership
 from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.operate.compose import calling
-from commingle.party_agent.rounds.jobs import Viewer, sees_counts
-from commingle.party_agent.rounds.release_files import Outbox
+from commingle.party_agent.rounds.party import Outbox
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
-from commingle.party_agent.wire.owner_words import miscounted
+from commingle.party_agent.wire.owner_words import Viewer, miscounted, sees_counts
 from commingle.shared import loops
 from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.errors import CommingleError
@@ -35,7 +34,7 @@ _RESTORE = "Stop the agent and restore the newest backup; never start with an ol
 
 
 def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
-    """Every check, in the order in which an operator would mend things; counts for whom `sees_counts` shows them."""
+    """Every check, in the order in which to mend things; counts for those to whom `sees_counts` shows them."""
     yield look("settings", lambda: f"member {home.settings().name}")
     yield (keys := look("keys", lambda: _keys(home)))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
@@ -112,7 +111,6 @@ def _chain(home: Home) -> str:
 
 
 def _datasets(home: Home, viewer: Viewer) -> str:
-    """What follows from rows is for who sees counts; it is of the last reading."""
     with _ledger(home) as db:
         found = [stored_dataset(row[0]) for row in db.execute("SELECT body FROM datasets ORDER BY name")]
     if not sees_counts(viewer):
@@ -138,7 +136,7 @@ def _datasets(home: Home, viewer: Viewer) -> str:
 
 
 def _people(home: Home) -> str:
-    """Words alone, and never a failure: an exit code is seen by more people than the owner."""
+    """Words alone, and never a failure: more people than the owner see an exit code."""
     name = home.settings().name
     with _ledger(home) as db:
         found = {one.name: one for one in (stored_dataset(row[0]) for row in db.execute("SELECT body FROM datasets"))}
@@ -191,7 +189,6 @@ def _agent(home: Home) -> str:
 
 
 def _open_ports(home: Home) -> str:
-    """Where the agent and its workers can be reached, as the system tells it, whatever settings say."""
     process = process_at(home.socket, timeout_seconds=_TIMEOUT_SECONDS)
     try:
         found = None if process is None else open_addresses(process)
@@ -242,7 +239,7 @@ class OpenAddress:
 
 
 def open_addresses(pid: int) -> tuple[OpenAddress, ...]:
-    """Those of the process with that number and of all below it.
+    """The addresses of that process and of all below it.
 
     Raises OSError: it is another user's, or this system has no such /proc.
     """
@@ -274,6 +271,6 @@ def _of(pid: int) -> Iterator[OpenAddress]:
 
 
 def _host(packed: bytes) -> str:
-    """The kernel writes the address as words of this machine, which are little-endian on all that Commingle runs on."""
+    """The kernel writes the address as words of this machine, which are little-endian wherever Commingle runs."""
     words = b"".join(packed[start : start + 4][::-1] for start in range(0, len(packed), 4))
     return str(IPv4Address(words) if len(words) == 4 else IPv6Address(words))  # noqa: PLR2004 - bytes of an IPv4 address

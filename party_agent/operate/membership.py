@@ -1,12 +1,12 @@
 """Joining a consortium, by an invite or with one line, leaving it, and replacing this party's keys.
 
 An invite leads to a pinned coordinator. An invitation leads to home, enrolment, everybody's words, pins and the linkage
-key, and nothing is trusted that was not before: a fellow member's key is pinned only after somebody has typed the words
+key, and nothing is trusted that was not before. We pin a fellow member's key only after somebody has typed the words
 that a fellow member read out, which say all names and keys (docs/proofs/words.md).
 
-Replacing, the old signing key hands over to the new one, at the coordinator first and then here. The sealing key goes
-with it: it counts only under the signature of the present signing key, so an old one cannot be shown again. The next
-keys wait in their files until the coordinator has them. Whatever is interrupted is finished by doing it again.
+When keys are replaced, the old signing key hands over to the new one, at the coordinator first and then here. The
+sealing key goes with it: it counts only under the signature of the present signing key, so nobody can show an old one
+again. The next keys wait in their files until the coordinator has them. Repeating finishes whatever was interrupted.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,8 +47,8 @@ def enrol(
 ) -> Membership:
     """Check the coordinator's key against the invite, introduce this party, and pin the coordinator.
 
-    A party joins as many consortia as it likes; what all of them may take is one budget. `consortium` is what this one
-    is to be called here, if not what its coordinator calls itself.
+    A party joins as many consortia as it likes; what all of them may take is one budget. `consortium` is this one's
+    name here, if it is not what its coordinator calls itself.
     """
     named = coordinator_of(invite)
     identity = home.identity()
@@ -96,7 +96,7 @@ def leave(agents: Agents, name: str) -> None:
 
 
 def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
-    """Replace both keys in every consortium; the new signing key's fingerprint. Nobody else may use them meanwhile."""
+    """Replace both keys in every consortium; returns the new fingerprint. Nobody else may use them meanwhile."""
     waiting = _open(agents)
     if waiting and not abandon_open:
         raise ConflictError(
@@ -141,7 +141,7 @@ Roster = Mapping[str, Fingerprint]
 
 
 def make_home(home: Home, settings: PartySettings, invitation: Invitation) -> None:
-    """A home for the invited party, where there is none yet. Raises SettingsError where it is another party's."""
+    """A home for the invited party, if there is none yet. Raises SettingsError if it is another party's."""
     if not (home.root / "settings.json").exists():
         home.create(settings, policy=Policy(), linkage_key=None, receives_linkage_key=True)
     elif (name := home.settings().name) != invitation.party:
@@ -152,12 +152,11 @@ def make_home(home: Home, settings: PartySettings, invitation: Invitation) -> No
 
 
 def joined(home: Home, coordinator: Fingerprint) -> Membership | None:
-    """The consortium of that coordinator, where this party belongs to it already."""
     return next((one for one in home.consortia().values() if one.coordinator().key.fingerprint == coordinator), None)
 
 
 def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tuple[Roster, tuple[str, ...]]:
-    """Keys of those invited who are there, by name, as the coordinator shows them; and who is still missing.
+    """Keys of the invited members who are there, by name, as the coordinator shows them; and who is still missing.
 
     This party's own key is the one it has.
     """
@@ -176,9 +175,9 @@ def roster(home: Home, client: CoordinatorClient, invitation: Invitation) -> tup
 
 
 def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple[str, ...], str], str]) -> bool:
-    """Pin the fellow members, once the words of all keys have been typed; whether it was necessary to ask.
+    """Pin the fellow members, once somebody has typed the words of all keys; whether it had to ask.
 
-    `ask` shows the words, and what was wrong with what was typed before, and gives what somebody types then.
+    `ask` shows the words and what was wrong with the last answer, and returns what somebody types then.
     """
     fellows = {name: key for name, key in keys.items() if name != own}
     if fellows.items() <= membership.pins().items():
@@ -201,7 +200,7 @@ def confirm(membership: Membership, keys: Roster, own: str, ask: Callable[[tuple
 def share_linkage_key(
     home: Home, membership: Membership, client: CoordinatorClient, invitation: Invitation, *, clock: Clock
 ) -> str | None:
-    """Send the linkage key, or take it over from who makes it; its check value, None where it is not there."""
+    """Send the linkage key, or take it over from its maker; returns its check value, None if it is not there."""
     coordinator, maker = invitation.coordinator, invitation.key_maker
     if invitation.party == maker:
         return send_linkage_key(home, membership, client, coordinator=coordinator, now=clock()).check

@@ -19,10 +19,8 @@ _KEPT_IN_MEMORY = {"distributed.worker.memory.target": False, "distributed.worke
 
 
 class _WithoutPages:
-    """Serves no pages: no dashboard and none of those that Dask serves without one, about tasks, logs and metrics."""
-
     def start_http_server(self, *_: object, **__: object) -> None:
-        """Do nothing."""
+        """Serve neither the dashboard nor the pages that Dask serves without one, about tasks, logs and metrics."""
 
 
 class PagelessScheduler(_WithoutPages, Scheduler):
@@ -30,13 +28,13 @@ class PagelessScheduler(_WithoutPages, Scheduler):
 
 
 class PagelessWorker(_WithoutPages, Worker):
-    """Listens for the scheduler and other workers, as they do."""
+    """Listens for the scheduler and other workers, with a certificate only."""
 
 
 class OwnCluster(SpecCluster):
     """A scheduler in this process, and worker processes that end with it.
 
-    By TLS under a certificate of its own: otherwise any user of this machine who reached it could run code here.
+    It uses TLS under a certificate of its own: otherwise any user of this machine who reached it could run code here.
     """
 
     def __init__(self, workers: int) -> None:

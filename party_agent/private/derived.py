@@ -32,7 +32,7 @@ _DATES = (
     rf"^(?P<year>\d{{4}})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01]){_TIME}",
     rf"^(?P<day>0?[1-9]|[12]\d|3[01])\.(?P<month>0?[1-9]|1[0-2])\.(?P<year>\d{{4}}){_TIME}",
 )
-"""A date of ISO 8601, or by points with its day first, perhaps with a time, which is not looked at."""
+"""A date of ISO 8601, or written with points and its day first; a time behind it is ignored."""
 
 
 class _Made(WireModel):
@@ -52,7 +52,7 @@ class AgeAt(_Made):
     """Completed years from a date to a public one: who was born on 29 February is a year older on 1 March.
 
     Attributes:
-        name: of the column that is made.
+        name: the column that is made.
         of: the column that holds dates.
         at: the public date.
     """
@@ -76,8 +76,8 @@ class DaysBetween(_Made):
     """Days from one date to another; negative where the second is earlier.
 
     Attributes:
-        name: of the column that is made.
-        of: the columns that hold dates, the first and the second.
+        name: the column that is made.
+        of: the columns that hold the first and the second date.
     """
 
     model_config = tagged_by("by")
@@ -92,7 +92,7 @@ class Log(_Made):
     """Natural logarithm of a positive number.
 
     Attributes:
-        name: of the column that is made.
+        name: the column that is made.
         of: the column that holds numbers.
     """
 
@@ -109,8 +109,8 @@ class Ratio(_Made):
     """One number divided by another.
 
     Attributes:
-        name: of the column that is made.
-        of: the columns that hold numbers, the dividend and the divisor.
+        name: the column that is made.
+        of: the columns that hold the dividend and the divisor.
     """
 
     model_config = tagged_by("by")
@@ -126,7 +126,7 @@ class Recode(_Made):
     """Another text for each text that is named, and none for all others.
 
     Attributes:
-        name: of the column that is made.
+        name: the column that is made.
         of: the column that holds texts, or numbers as they are written.
         to: the text that stands for each.
     """
@@ -199,7 +199,7 @@ class Number(_Made):
 
 
 Derived = Annotated[AgeAt | DaysBetween | Log | Number | Ratio | Recode, Field(discriminator="by")]
-"""A column that is made, of columns of the source or of columns that were made before it."""
+"""A column that is made of columns of the source, or of columns that were made before it."""
 
 _ONE: TypeAdapter[Derived] = TypeAdapter(Derived)
 _WRITTEN = re.compile(r"\s*([^=]*?)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
@@ -262,7 +262,7 @@ def _is_date(text: str) -> bool:
 
 
 def source_columns(wanted: Sequence[str], derived: Sequence[Derived]) -> list[str]:
-    """The columns of a source that are read, so that there are those that are wanted: any that are made, and others."""
+    """The columns of a source to read for the wanted ones: those that exist, and those that others are made of."""
     made, needed = set[str](), list[str]()
     for one in derived:
         needed += [name for name in one.of if name not in made]
@@ -291,7 +291,7 @@ class DerivingReader:
 
 
 def levels_spelled_missing(attributes: Sequence[Attribute], derived: Sequence[Derived]) -> Iterator[tuple[str, str]]:
-    """Why a CSV has nobody at some levels of the columns that are read from it, each with a remedy."""
+    """Levels of CSV columns that read as missing, so that nobody has them: each as a sentence and a remedy."""
     made = {one.name for one in derived}
     for attribute in attributes:
         if not isinstance(attribute, NumericAttribute) and attribute.name not in made:
@@ -299,7 +299,7 @@ def levels_spelled_missing(attributes: Sequence[Attribute], derived: Sequence[De
 
 
 def misread(derived: Sequence[Derived], csv: CsvFormat | None) -> Iterator[tuple[str, str]]:
-    """Why numbers would be read otherwise than a source, perhaps a CSV, has them written, each with a remedy."""
+    """Ways in which numbers would be read other than the source writes them: each as a sentence and a remedy."""
     for one in derived:
         if not isinstance(one, Number):
             continue
@@ -312,7 +312,7 @@ def misread(derived: Sequence[Derived], csv: CsvFormat | None) -> Iterator[tuple
 
 
 def explained(error: DataError, derived: Sequence[Derived], column: str) -> DataError:
-    """A refusal of cells of a column, with what that is made of: for who may correct them."""
+    """A refusal of a column's cells, with how the column is made: for the person who may correct them."""
     made = next((one for one in derived if one.name == column), None)
     if made is None:
         return error
@@ -325,7 +325,7 @@ def _known(values: _Numbers) -> Cells:
 
 
 def _dates(name: str, cells: Cells) -> _Numbers:
-    """(4 x m) the year, month, day and number of each date, NaN where a cell is none."""
+    """(4 x m) the year, month, day and day number of each date, NaN for a cell that is no date."""
     texts = as_text(name, cells)
     ways = [pc.extract_regex(texts, pattern=pattern) for pattern in _DATES]
     year, month, day = (

@@ -1,11 +1,11 @@
 """Where partitions are read: in this process, or on Dask workers (extra `dask`; docs/scale.md#a-dask-cluster).
 
-What work yields are exact integers that the agent puts together, so neither engine nor order can change a bit of a
-block. An engine is given readers of rows, public bounds and ranks; never noise, a key, the ledger or a signature.
+Work yields exact integers that the agent adds up, so neither engine nor order can change a bit of a block. An engine is
+given readers of rows, public bounds and ranks; never noise, a key, the ledger or a signature.
 
-Adversary: nobody. A Dask scheduler and its workers see rows, and who controls one of them could run code in the agent,
-with which they exchange pickles: they belong to the party, like the machine of the agent. Hence TLS wherever they are
-not on this machine. They are given neither noise nor key, so what they keep or log cannot undo the noise of a block.
+Adversary: none. A Dask scheduler and its workers see rows. Somebody who controls one of them could run code in the
+agent, as the two exchange pickles. So they belong to the party, like the machine of the agent, and use TLS unless they
+are on this machine. They receive neither noise nor key, so what they keep or log cannot undo the noise of a block.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ _CERTIFICATE = "Start it with the variables DASK_DISTRIBUTED__COMM__TLS__… tha
 _SAME_VERSIONS = "Install one version of commingle, Python and Dask at agent, scheduler and workers."
 
 Progress = Callable[[int], None]
-"""Is told how many rows have been read so far."""
+"""Takes the number of rows read so far."""
 
 Partition = TypeVar("Partition")
 Made = TypeVar("Made")
@@ -42,7 +42,7 @@ Made = TypeVar("Made")
 Work = Callable[[Partition, Progress], Iterator[Made]]
 """What is made of one partition, piece by piece; no piece counts unless the iteration ends without an error.
 
-To be pickled: a function of a module, or a dataclass.
+It is pickled, so it is a function of a module, or a dataclass.
 """
 
 
@@ -54,9 +54,9 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, Made]]:
         """What `work` makes of each partition, with the partition's place in the sequence.
 
-        Partitions come in any order, what is made of one in its own and without another's between.
+        Partitions come in any order. What is made of one partition comes in order and together.
 
-        Raises CommingleError: as `work` raised it, or because the engine does not work. Nothing is to be used then.
+        Raises CommingleError: as `work` raised it, or because the engine does not work. Use nothing of it then.
         """
 
     def describe(self) -> str:
@@ -64,8 +64,6 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """One partition after the other, in this process."""
-
     def run(
         self, work: Work[Partition, Made], partitions: Sequence[Partition], progress: Progress
     ) -> Iterator[tuple[int, Made]]:
@@ -88,7 +86,7 @@ IN_PROCESS = InProcess()
 
 @dataclass(frozen=True, slots=True)
 class Dask:
-    """Workers of a scheduler, or processes of this machine (no scheduler), which stay from the first reading on."""
+    """Workers of a scheduler, or without one processes of this machine, which stay from the first reading on."""
 
     scheduler: str | None = None
     workers: int = 2
@@ -96,7 +94,7 @@ class Dask:
     def run(
         self, work: Work[Partition, Made], partitions: Sequence[Partition], progress: Progress
     ) -> Iterator[tuple[int, Made]]:
-        """A worker that dies loses nothing but time: its partitions are read again elsewhere."""
+        # a worker that dies costs only time: its partitions are read again elsewhere
         with self._client() as client:
             waiting, read = iter(enumerate(partitions)), 0
             at_once = 2 * max(1, len(client.nthreads()))  # few enough for their ranks to fit into the scheduler
@@ -159,7 +157,7 @@ def own_processes(workers: int) -> "OwnCluster":
 def do_on_worker(
     version: str, work: Work[Partition, Made], partition: Partition
 ) -> tuple[list[Made], int] | CommingleError:
-    """On a worker: what is made of a partition, and its rows. Faults are told by kind only, they could quote a cell."""
+    """What a worker makes of a partition, and its rows. It tells faults by kind only: a text could quote a cell."""
     if version != __version__:
         return SourceError(f"a worker runs commingle {__version__}", remedy=f"Install commingle {version} there.")
     rows = 0

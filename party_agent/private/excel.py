@@ -1,12 +1,12 @@
 """The first sheet of an Excel workbook (.xlsx), read in batches: its first row names the columns.
 
-A cell is read by itself and as the workbook types it: a number (a date where its style shows one), a text, true or
-false. What cannot be read, an error such as #DIV/0! too, is a cell that is no value, and nothing else is lost.
+Each cell is read alone, as the workbook types it: a number (a date if its style shows one), a text, true or false. A
+cell that cannot be read, such as the error #DIV/0!, has no value, and nothing else is lost.
 
-A workbook is a zip archive of XML, and each row and each text is looked at alone: an XML parser ends at the first odd
-character, and with it every row behind. Here tags alone decide where an element begins and ends: what somebody typed
-into a cell stands in XML as `&lt;`, or in a CDATA section, so no cell can begin or end another element. Memory is
-bounded whatever sizes a cell or the archive claim.
+A workbook is a zip archive of XML. An XML parser would end at the first odd character and lose every row behind it, so
+we look at each row and each text alone. Tags alone decide where an element begins and ends: what somebody typed into a
+cell stands in XML as `&lt;`, or in a CDATA section, so no cell can begin or end another element. Memory is bounded
+whatever sizes a cell or the archive claim.
 """
 
 import re
@@ -35,7 +35,7 @@ _MOST_PART_BYTES = 1 << 34
 _MOST_SMALL_PART_BYTES = 1 << 26
 _MOST_TEXT_BYTES = 1 << 30
 _LONGEST_TEXT = 4096
-"""Bytes of a cell's text: no id, level or number that anybody reads is as long."""
+"""Bytes of a cell's text: no id, level or number is as long."""
 _OBJECT_BYTES = 64
 _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 64
@@ -66,7 +66,7 @@ _FIRST_DAY = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}  # noqa
 _DAY_THAT_NEVER_WAS = 60
 """In the count from 1900: its 29th of February."""
 _DAMAGED = (OSError, BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, KeyError, ValueError, struct.error)
-"""What reading an archive raises where it is none, is encrypted, or its parts are not what it says."""
+"""What reading raises if a file is no archive, is encrypted, or its parts are not what it says."""
 Attributes = Mapping[bytes, bytes]
 
 
@@ -75,13 +75,13 @@ def is_workbook(path: Path) -> bool:
 
 
 def sheet_columns(path: Path) -> list[str]:
-    """What the first row holds. Raises SourceError."""
+    """The cells of the first row. Raises SourceError."""
     with open_workbook(path) as book:
         return _Sheet(book).header
 
 
 def read_sheet(path: Path, columns: Sequence[str]) -> Iterator[RawBatch]:
-    """Some columns, which must be there once; a row without any cell is none. Raises SourceError."""
+    """Some columns, each of which exists once; a row without any cell is no row. Raises SourceError."""
     with open_workbook(path) as book:
         book.require_whole()
         yield from _Sheet(book).batches(columns)
@@ -173,7 +173,7 @@ def _written(cell: bytes) -> str | bytes | None:
 
 
 def _moment(days: float, *, from_1904: bool) -> object:
-    """A number that is shown as a date, as the text of that date; of less than a day as the time."""
+    """A number that is shown as a date, as the text of that date; less than a day, as the time."""
     try:
         whole, fraction = divmod(days, 1)
         time = timedelta(milliseconds=round(fraction * _DAY.total_seconds() * 1000))
@@ -188,10 +188,10 @@ def _moment(days: float, *, from_1904: bool) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Workbook:
-    """What its cells need.
+    """The parts of a workbook that its cells need.
 
     Attributes:
-        sheet, strings: names of the parts of the first sheet and, where there is one, of shared texts.
+        sheet, strings: names of the parts of the first sheet and, if there is one, of shared texts.
         dates: numbers of the styles that show a date.
         from_1904: whether days are counted from 1904.
     """
@@ -214,7 +214,7 @@ class Workbook:
                     yield UNREADABLE if element is None else joined_text(element)
 
     def require_whole(self) -> None:
-        """Read what rows are made of once, so that a damaged file is refused before a row is taken."""
+        """Read all parts of the rows once, so that we refuse a damaged file before we take a row."""
         for part, name, within in ((self.sheet, b"row", b"sheetData"), (self.strings, b"si", b"sst")):
             if part is not None:
                 with _opened(self.archive, part) as stream:
@@ -225,13 +225,13 @@ class Workbook:
 
 
 class SharedTexts:
-    """The texts that cells share. No more of them are read than the cells so far have asked for."""
+    """The texts that cells share. We read no more of them than the cells so far have asked for."""
 
     def __init__(self, book: Workbook) -> None:
         self._next, self._found, self._bytes = book.texts(), list[str | bytes](), 0
 
     def __getitem__(self, number: int) -> str | bytes:
-        """One text; what cannot be read where there is none of that number. Raises SourceError: there is too much."""
+        """One text; UNREADABLE if no text has that number. Raises SourceError: there is too much text."""
         while number >= len(self._found):
             text = next(self._next, None)
             if text is None:
@@ -245,7 +245,7 @@ class SharedTexts:
 
 @contextmanager
 def open_workbook(path: Path) -> Iterator[Workbook]:
-    """A workbook with a sheet. Raises SourceError, as whatever reads it."""
+    """A workbook with a sheet. Raises SourceError, as does reading it."""
     try:
         with open_plain(path) as file, ZipFile(file) as archive:
             yield _workbook(archive)
@@ -258,9 +258,9 @@ def open_workbook(path: Path) -> Iterator[Workbook]:
 
 
 def records(stream: IO[bytes], name: bytes, *, within: bytes, most: int) -> Iterator[bytes | None]:
-    """The elements of a name within the first element of another, each from its tag to its end; None for a longer one.
+    """The elements of a name within the first element of another, each with its tags; None for one that is too long.
 
-    Comments are gone and CDATA sections are written as other text is. Raises BadZipFile: the outer one does not end.
+    Comments are gone, and CDATA sections are written as other text is. Raises BadZipFile: the outer one does not end.
     """
     token = re.compile(rb"<!\[CDATA\[|<!--|<(/?)" + _PREFIX + rb"(" + name + rb"|" + within + rb")(?=[\s/>])")
     window, is_inside = _Window(stream, most), False
@@ -286,7 +286,7 @@ def records(stream: IO[bytes], name: bytes, *, within: bytes, most: int) -> Iter
 
 
 def joined_text(element: bytes) -> str | bytes:
-    """What stands in the `t` elements of a text, side by side, without how it is pronounced."""
+    """The `t` elements of a text, side by side, without how it is pronounced."""
     parts, at = list[bytes](), 0
     while (tag := _OPEN_TEXT.search(element, at)) is not None:
         if tag[1] == b"rPh":
@@ -304,7 +304,7 @@ def joined_text(element: bytes) -> str | bytes:
 
 
 def plain_text(raw: bytes) -> str | bytes:
-    """Character data as text; what cannot be read where it is none."""
+    """Character data as text; UNREADABLE if it is none."""
     if len(raw) > _LONGEST_TEXT or b"<" in raw:
         return UNREADABLE
     try:
@@ -317,20 +317,17 @@ def plain_text(raw: bytes) -> str | bytes:
 
 
 def attributes_of(tag: bytes) -> Attributes:
-    """Attributes of an element's opening tag, with their names as they stand there."""
+    """Attributes of an element's opening tag, under their names as written."""
     return {found[1]: found[3] if found[2] is None else found[2] for found in _ATTRIBUTE.finditer(tag)}
 
 
 class _Window:
-    """The part of a stream that is looked at, and an element in it that has begun, as long as it is not too long."""
-
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream, self._most = stream, most
         self._data, self._at, self._start = b"", 0, 0
         self.is_open = self._is_kept = False
 
     def search(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """The next place, behind the one that was found last. It is valid until the next search."""
         while (found := pattern.search(self._data, self._at)) is None:
             self._at = max(self._at, len(self._data) - _LONGEST_TOKEN)
             if not self._read():

@@ -1,6 +1,6 @@
 """A table as Parquet files below one directory or bucket prefix, each file a partition; read through Arrow.
 
-What stands in the names of folders (`ward=3/`, as Spark and Hive write it) is a column like those in the file.
+The names of folders (`ward=3/`, as Spark and Hive write them) hold a column like those in the file.
 """
 
 import os
@@ -42,7 +42,7 @@ class PartitionedSource(WireModel):
     Files and folders whose names begin with `_` or `.` are left out, as Spark does.
 
     Attributes:
-        path: of the directory or the prefix.
+        path: the directory or the prefix.
     """
 
     model_config = tagged_by("kind")
@@ -51,7 +51,6 @@ class PartitionedSource(WireModel):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is no directory of this machine."""
         return "://" in self.path
 
 
@@ -61,11 +60,11 @@ class ParquetPartition:
 
     Attributes:
         path: of the file, within the file system of the root.
-        label: for messages. Folders are left out of it, their names may be cells.
+        label: for messages. It leaves folders out, as their names may be cells.
         named: columns that the names of folders hold.
-        size: bytes; with `modified` what shows that it was replaced meanwhile.
+        size: bytes; with `modified` it shows that the file was replaced meanwhile.
         modified: nanoseconds since 1970.
-        types: of the columns of the first partition, where others are to be refused.
+        types: the first partition's column types, if other types are to be refused.
     """
 
     root: str
@@ -160,17 +159,14 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str
 
 
 def require_readable(schema: pa.Schema, wanted: Sequence[str]) -> None:
-    """Raise DataError for a column whose type nobody can read: else all of its cells would be missing."""
+    """Raise DataError for a column whose type nobody can read: all of its cells would be missing."""
     for name in wanted:
         if not has_text(kind := schema.field(name).type):
             raise no_text(name, kind)
 
 
 def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceError:
-    """What cannot be read. Arrow's own message may quote a cell, so only the kind of failure is told.
-
-    `remedy` is a better one than the usual, where there is one.
-    """
+    """The error of a source that cannot be read. Arrow's own message may quote a cell, so it tells the kind only."""
     refused = _REFUSED.search(str(error))
     kind = type(error).__name__
     words = {"Error": "no header line", "ArrowInvalid": "not of this format"}.get(kind, kind)
@@ -193,7 +189,7 @@ def _opened(files: fs.FileSystem, path: str) -> "Path | pa.NativeFile":
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A plain file as it is listed; one of this machine has bytes that are no UTF-8 in its path as surrogates."""
+    """A plain file as listed; on this machine its path has bytes that are no UTF-8 as surrogates."""
 
     path: str
     size: int
@@ -201,7 +197,7 @@ class _File:
 
 
 def _listed(files: fs.FileSystem, root: str, *, recursive: bool) -> Iterator[_File]:
-    """All files below a directory; or one file, where it is there. Raises what `UNREADABLE` says."""
+    """All files below a directory; or one file, if it exists. Raises what `UNREADABLE` says."""
     if not isinstance(files, fs.LocalFileSystem):
         found = files.get_file_info(fs.FileSelector(root, recursive=True) if recursive else [root])
         yield from (_File(one.path, one.size, one.mtime_ns) for one in found if one.is_file)

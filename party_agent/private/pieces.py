@@ -1,8 +1,8 @@
 """Rows that a party's own system sends in pieces: read, held against their schema, and kept.
 
-Privacy. The sender of a piece knows its rows; other readers of an answer or a log do not. So a refusal names the
-number of a row and a column and no value, and it follows from this piece and its public schema alone: never from rows
-that others sent, or that are here already.
+Privacy. The sender of a piece knows its rows; other readers of an answer or a log do not. So a refusal names the number
+of a row and a column and no value. It follows from this piece and its public schema alone, never from rows that others
+sent or that are here already.
 """
 
 import csv
@@ -45,7 +45,7 @@ _COMPRESSION = 3  # the field of a record batch that says how its buffers are co
 def read_piece(
     body: bytes, media_type: str, key: SubjectKey, attributes: Sequence[Attribute], derived: Sequence[Derived] = ()
 ) -> "pa.Table":
-    """The columns of subjects and attributes, or that these are made of, as text, of rows that are as the schema says.
+    """The columns of subjects and attributes, or of what these are made of, as text. All rows are as the schema says.
 
     A body is CSV in UTF-8 with a header line and a line for each row, JSON objects line by line, or an uncompressed
     Arrow IPC stream.
@@ -79,8 +79,6 @@ def write_piece(piece: "pa.Table") -> bytes:
 
 
 def stored_piece(path: Path) -> Piece:
-    """Reads what `write_piece` made."""
-
     def read(columns: Sequence[str]) -> Iterator[RawBatch]:
         for batch in pq.read_table(path, columns=list(dict.fromkeys(columns))).to_batches():
             yield RawBatch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)

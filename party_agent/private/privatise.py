@@ -1,20 +1,19 @@
 """The one door from rows to what leaves for a release: a privatised block, or the rows that an exchange works on.
 
-Both come from the snapshot of a data set under a committed debit that names it; a first stage reads it once more,
-before, for the sums that the map of the rows follows from (docs/proofs/two-stages.md). Adversary of `privatise`:
-readers of the block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice;
-what they learn about one subject's values is bounded by the charge that was debited before.
+Both come from the snapshot of a data set under a committed debit that names it. A first stage reads the snapshot once
+more, before, for the sums that the map of the rows follows from (docs/proofs/two-stages.md). Adversary of `privatise`:
+readers of the block, that is everybody. They see integers that are the mixed rows plus Gaussian noise on a lattice; the
+charge that was debited before bounds what they learn about one subject's values.
 
 Rows of an exchange stay on the party's own disk while it runs, and never leave in the clear (`KeptRows`). Adversary:
-all other parties and the coordinator together. They get the rows encrypted under a key of this release, and replies in
-which a fresh encryption of zero and a flood hide them, with noise inside (docs/proofs/linear-encryption.md), and proofs
-of both that tell nothing else (docs/proofs/proved-bounds.md). On the disk they are encrypted under a key beside them:
-who reads both reads rows, and once the key is removed nobody.
+all other parties and the coordinator together. They get the rows encrypted under a key of this release; replies in
+which a fresh encryption of zero and a flood hide them, with noise inside (docs/proofs/linear-encryption.md); and proofs
+of both that tell nothing else (docs/proofs/proved-bounds.md). On the disk the rows are encrypted under a key beside
+them: who reads both reads rows, and once the key is removed nobody.
 
-Adversary of a worker that an engine mixes rows on: none that it is not itself: it is the party's own and reads the rows
-of the party. It is given the signed spec, public, the ranks of its rows, and the sums of a first stage, noise in them.
-What it gives back is not private yet: exact integers that are linear in the rows, so that any partitions add up to the
-same block.
+A worker that an engine mixes rows on belongs to the party and reads its rows. It is given the signed spec, which is
+public, the ranks of its rows, and the noisy sums of a first stage. What it gives back is not private yet: exact
+integers that are linear in the rows, so that any partitions add up to the same block.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +57,7 @@ from commingle.shared.ring.encryption import SEED_BYTES, Entropy, within_limits
 from commingle.shared.runtime.files import write_durably
 
 Mixed = tuple[Names, NDArray[np.integer]]
-"""Names (m) and bounded rows (m x d); of a sketch no names, and what it makes of all rows of a partition (k x d)."""
+"""Names (m) and bounded rows (m x d); for a sketch no names, and what it makes of all rows of a partition (k x d)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class SummingColumns:
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """A mechanism's work on the rows of one party, as far as it is exact."""
+    """A mechanism's exact work on the rows of one party, before noise."""
 
     spec: ReleaseSpec
     party: str
@@ -104,7 +103,7 @@ class Mixing:
         return self.spec.terms.widths[self.party]
 
     def __call__(self, partition: NamedRows, progress: Progress) -> Iterator[Mixed]:
-        """The rows of a partition, mapped and clipped; mixed where the mechanism sketches, so that little travels."""
+        """The rows of a partition, mapped and clipped; mixed if the mechanism sketches, so that little travels."""
         party, mechanism = self.spec.party(self.party), mechanism_of(self.spec)
         mapped = row_map(closed(self.spec), party, self.sums)
         clipped = bounded_rows(party, mapped, fraction_bits=self.spec.fraction_bits)
@@ -122,7 +121,6 @@ class Mixing:
         yield np.empty(0, np.int64), sketch.total()
 
     def total(self, parts: Iterable[Mixed]) -> NDArray[np.int64]:
-        """The block of all partitions before noise."""
         mechanism, terms = mechanism_of(self.spec), self.spec.terms
         if mechanism.sketched:
             block = np.zeros((mechanism.rows(terms), self._columns), np.int64)
@@ -135,7 +133,7 @@ class Mixing:
         return rows.total()
 
     def in_order(self, parts: Iterable[Mixed]) -> Iterable[NDArray[np.int64]]:
-        """What parties exchange: the rows (n x d), or buckets, some at a time, each in its place."""
+        """The rows (n x d) or buckets that parties exchange, some at a time, each in its place."""
         mechanism, terms = mechanism_of(self.spec), self.spec.terms
         window = partial(mechanism.window, terms, self._columns)
         rows = PlacedRows(terms.table_rows, partial(mechanism.places, terms), window)
@@ -145,13 +143,13 @@ class Mixing:
 
 
 def with_presence(rows: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
-    """Bounded rows (m x d) behind the presence of each: (m x (1 + d)). It is not clipped with the row."""
+    """Bounded rows (m x d) behind the presence of each: (m x (1 + d)). Presence is not clipped with the row."""
     return np.column_stack([np.full(len(rows), presence(fraction_bits), np.int64), rows])
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRequest:
-    """What to privatise: a spec, one party's share of it, the plan both imply; the linkage key where it is keyed."""
+    """What to privatise: a spec, one party's share, the plan of both; the linkage key if people are keyed."""
 
     spec: ReleaseSpec
     party: PartySpec
@@ -160,7 +158,6 @@ class BlockRequest:
 
     @property
     def readings(self) -> int:
-        """How often the snapshot is read."""
         return 1 if self.plan.first_stage is None else 2
 
 
@@ -168,7 +165,7 @@ class BlockRequest:
 class PrivateBlock:
     """What leaves once it is stored: a block (rows x columns), and a first stage's noisy sums.
 
-    Neither is shown before: an attempt that is interrupted is drawn again, and one draw of each may be seen.
+    Neither is shown before: an interrupted attempt is drawn again, and only one draw of each may be seen.
     """
 
     integers: NDArray[np.int64] = field(repr=False)
@@ -184,7 +181,6 @@ class ExchangedRows:
 
     @property
     def integers(self) -> NDArray[np.int64]:
-        """All of them, for callers that have room for them."""
         return np.concatenate(list(self.pieces))
 
 
@@ -202,11 +198,12 @@ def privatise(
         request: spec, share and plan.
         charge: the committed debit. It must cover the plan.
         draw: sampler of Gaussian noise on a lattice, seeded by the operating system.
-        progress: told the rows read.
+        progress: takes the number of rows read.
 
     Raises:
         LostError: the snapshot is gone or damaged; no noise has been drawn then.
-        ValueError: the charge does not cover the plan, or is for another snapshot; or the mechanism is for the other
+        ValueError: the charge does not cover the plan, or is for another snapshot; or the mechanism is for the
+            other
             function (faults of the caller).
     """
     if mechanism_of(request.spec).interactive:
@@ -235,8 +232,8 @@ def _mix_rows(
 ) -> tuple[Mixing, Iterator[Mixed], Sums | None]:
     """What the mechanism makes of each partition's rows, not private yet, and the first stage's sums.
 
-    Where the snapshot is lost, no noise has been drawn, or only for sums that go nowhere. Reading the parts may show
-    it, too: none may be used before the last.
+    If the snapshot is lost, no noise has been drawn, or only for sums that go nowhere. Reading the parts may show that,
+    too: use none before the last.
     """
     if charge.rho_units < request.plan.loss.units or charge.snapshot != snapshot.digest:
         raise ValueError("the charge does not cover the block")
@@ -254,8 +251,7 @@ def _mix_rows(
 
 
 def _named_rows(snapshot: Snapshot, request: BlockRequest, release: str) -> tuple[Engine, Sequence[NamedRows]]:
-    """What is read, and where. Keyed subjects are named here: the linkage key is not for workers."""
-    if request.spec.keyed:
+    if request.spec.keyed:  # named here: the linkage key is not for workers
         if request.linkage_key is None:
             raise ValueError("rows of keyed data sets have no names without the linkage key")
         return IN_PROCESS, [KeyedRows(snapshot, request.linkage_key, release)]
@@ -332,7 +328,7 @@ class KeptRows:
         return reply_pieces(own, owners, seed=self.key_for("ring"), rows=self, noise=noise, entropy=entropy)
 
     def open(self, reply: Reply, *, largest: int) -> NDArray[np.int64]:
-        """What a party after this one replied to it (`products.open_part`)."""
+        """The reply of a party after this one (`products.open_part`)."""
         return open_part(reply, owner=self.party, seed=self.key_for("ring"), largest=largest)
 
     def moments(self) -> NDArray[np.int64]:

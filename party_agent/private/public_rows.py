@@ -19,11 +19,12 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class MadeWhitening:
-    """A whitening, whose rows fill the unit ball, so that it goes with `row_norm` 1, and what it does to public rows.
+    """A whitening and its effect on public rows. Its rows fill the unit ball, so it goes with `row_norm` 1.
 
     Attributes:
-        condition_before, condition_after: of their covariance as encoded, and as whitened and clipped; None where they
-            do not vary in some direction.
+        condition_before, condition_after: of their covariance as encoded, and as whitened and clipped; None if they
+            do not
+            vary in some direction.
         clipped: share of the rows that `row_norm` 1 clips.
     """
 

@@ -1,9 +1,9 @@
 """Whether each row of a query's result is of one subject's records alone, as far as a parser can see.
 
-Privacy: what a query makes of one subject may depend on nobody else's records (docs/proofs/records.md). Only what is
-known to keep to that is let through: expressions over one row, joins by the subject id, and aggregates grouped by it
-that do not depend on the order of rows. For anything else the owner has to promise it. What a view does inside, or how
-a table came to be, a parser cannot see: that is the owner's promise too (docs/threat-model.md).
+Privacy: what a query makes of one subject may depend on nobody else's records (docs/proofs/records.md). We let through
+only what is known to keep to that: expressions over one row, joins by the subject id, and aggregates grouped by it that
+do not depend on the order of rows. For anything else the owner has to promise it. A parser cannot see what a view does
+inside, or how a table came to be: that is the owner's promise too (docs/threat-model.md).
 """
 
 import logging
@@ -23,7 +23,7 @@ _REMEDY = (
     "one person's records alone, whatever the others hold, promise it: --each-row-by-itself."
 )
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
-"""How sqlglot calls those databases that SQLAlchemy calls otherwise."""
+"""sqlglot's names of databases that SQLAlchemy names otherwise."""
 _STRUCTURE = """
     Select From Join Where Group Having Table TableAlias Alias Column Identifier Star Subquery With CTE Union Distinct
     Paren Literal Null Boolean National Interval Var DataType DataTypeParam
@@ -47,10 +47,10 @@ _FUNCTIONS = """
 """
 _AGGREGATES = frozenset({"Avg", "Count", "CountIf", "LogicalAnd", "LogicalOr", "Max", "Min", "Sum"})
 _BY_ORDER = frozenset({"Avg", "Sum"})
-"""Of floats they differ in the last digits with the order in which rows come."""
+"""Aggregates whose last digits, for floats, depend on the order of rows."""
 _KNOWN = frozenset(f"{_STRUCTURE} {_OPERATORS} {_FUNCTIONS} Filter".split()) | _AGGREGATES
 _KNOWN_BY_NAME = frozenset({"julianday"})
-"""Functions that sqlglot knows none of."""
+"""Functions that sqlglot does not know."""
 _KINDS_OF_JOIN = frozenset({"", "INNER", "OUTER", "SEMI", "ANTI"})
 _OF_PLACE = frozenset({"rowid", "_rowid_", "rownum", "ctid", "xmin", "tableoid"})
 """Columns that say where or when a row was stored."""
@@ -66,9 +66,9 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
 
 
 def require_each_row_by_itself(queries: Iterable[str], database: str, columns: Sequence[str]) -> None:
-    """Look at queries before they are asked of a database, which what stands before :// in its URL names.
+    """Check queries before a database is asked; `database` is the part of its URL before ://.
 
-    The columns are those that identify subjects.
+    `columns` identify subjects.
     """
     keys, name = tuple(column.lower() for column in columns), database.partition("+")[0]
     for query in queries:
@@ -97,7 +97,7 @@ def _parsed(query: str, database: str) -> exp.Expr:
 
 
 def _require_known(statement: exp.Expr, *, is_duckdb: bool) -> None:
-    """Raise unless every part of a query is known to look at one row, but for those that `_judge` looks at."""
+    """Raise unless each part of a query is known to look at one row, but for the parts that `_judge` checks."""
     for node in statement.walk():
         kind, within = type(node).__name__, node.parent
         if isinstance(node, exp.Anonymous) and node.name.lower() in _KNOWN_BY_NAME:
@@ -197,7 +197,7 @@ def _equated(condition: Any, table: str, before: set[str]) -> Iterator[str]:  # 
 
 
 def _require_groups(query: exp.Select, keys: Sequence[exp.Expr], *, sums_exactly: bool) -> None:
-    """Raise where a query aggregates, unless a group is of one subject and no row of it counts for its place."""
+    """Raise if a query aggregates, unless a group is of one subject and no row of it counts for its place."""
     group = query.args.get("group")
     outside = [*query.selects, *filter(None, [query.args.get("having")])]
     aggregates = [node for one in outside for node in one.find_all(exp.AggFunc)]
@@ -226,7 +226,7 @@ def _resolved(one: Any, query: exp.Select) -> Any:  # noqa: ANN401 - exp.Expr
 
 
 def _require_grouped(node: Any, grouped: Sequence[Any]) -> None:  # noqa: ANN401 - exp.Expr
-    """Raise where a column stands neither in an aggregate nor in the list of groups: some databases take any row's."""
+    """Raise for a column neither in an aggregate nor in the list of groups: some databases take any row's."""
     if isinstance(node, exp.AggFunc | exp.Filter) or any(_same(node, one) for one in grouped):
         return
     if isinstance(node, exp.Column | exp.Star):
@@ -236,7 +236,7 @@ def _require_grouped(node: Any, grouped: Sequence[Any]) -> None:  # noqa: ANN401
 
 
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - exp.Expr
-    """Whether two expressions are one; a column is known by its name where one of the two names no table."""
+    """Whether two expressions are one; a column is known by its name if one of the two names no table."""
     if isinstance(one, exp.Column) and isinstance(other, exp.Column) and not (one.table and other.table):
         return one.name.lower() == other.name.lower()
     return bool(one.sql().lower() == other.sql().lower())

@@ -38,7 +38,7 @@ _WRITTEN_AS_READ = {int: pa.int64(), float: pa.float64(), str: pa.large_string()
 
 
 def cells_of(values: Sequence[object]) -> Cells:
-    """A column's cells: those of one plain type as they are, which saves time, and of several each as its text."""
+    """A column's cells: those of one plain type as they are, which saves time; of several types, each as its text."""
     kinds = {type(value) for value in values if value is not None}
     kind = _WRITTEN_AS_READ.get(kinds.pop()) if len(kinds) == 1 else None
     if kind is not None:

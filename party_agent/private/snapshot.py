@@ -1,8 +1,7 @@
 """The snapshot of a data set: one encoded row of each subject, in the order of their ids, as the source was read once.
 
-Approval, debit, both stages of a release and regressions read these same bytes and never the source. So what a source
-holds, in which order, and whether it can be read matter when its owner registers it and at no other time
-(docs/proofs/records.md, 3).
+Approval, debit, both stages of a release and regressions read these same bytes and never the source. So the content and
+the order of a source, and whether it can be read, matter only when its owner registers it (docs/proofs/records.md, 3).
 
 Adversary: who reads the party's disk without the ledger's file, where the key is; and who alters a file between debit
 and upload. Each piece is sealed under a key of this snapshot alone, and the snapshot is named by a digest of that key:
@@ -37,16 +36,16 @@ PART_PIECES = 64  # what a worker is given at a time: some 2^17 subjects
 
 
 NO_SNAPSHOT = ""
-"""A debit that names it lets nobody read rows."""
+"""A debit of this snapshot lets nobody read rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Debit:
-    """Proof of a committed debit: what every function that reads rows asks for. Only the ledger makes one.
+    """Proof of a committed debit, which every function that reads rows asks for. Only the ledger makes one.
 
     Attributes:
-        attempt: which drawing of noise this debit is for.
-        approvals, snapshot: digests of the set of approvals relied on, and of the one that may be read.
+        attempt: the drawing of noise that this debit is for.
+        approvals, snapshot: digests of the set of approvals relied on, and of the snapshot that may be read.
     """
 
     release: str
@@ -63,8 +62,8 @@ class Snapshot:
 
     Attributes:
         key: 32 bytes.
-        chosen: attributes that are read, in that order; all where it is empty.
-        where: subsets in which people are who are read; everybody where it is empty.
+        chosen: attributes to read, in that order; all if it is empty.
+        where: subsets that the people to read are in; everybody if it is empty.
         engine: does work on its parts.
     """
 
@@ -82,7 +81,7 @@ class Snapshot:
         return snapshot_digest(self.key)
 
     def choose(self, attributes: Sequence[Attribute], where: Sequence[Subset] | None = None) -> Self:
-        """Some of its attributes in order, or intervals or pairs of them; of people those in all subsets.
+        """Some of its attributes in order, or intervals or pairs of them; and the people in all subsets.
 
         Raises ValueError: it was not encoded by one of the attributes.
         """
@@ -128,7 +127,6 @@ class Snapshot:
         return within(self.where, self._held(rows, [subset.attribute for subset in self.where]))
 
     def _held(self, rows: NDArray[np.int32], asked: Sequence[Attribute]) -> list[NDArray[np.int64]]:
-        """The columns of what each attribute is made of."""
         starts = accumulate(map(_width, self.attributes), initial=0)
         own = {a.name: range(start, start + _width(a)) for a, start in zip(self.attributes, starts, strict=False)}
         places = ([place for registered in as_registered(a) for place in own[registered.name]] for a in asked)
@@ -167,7 +165,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Where some records are in the file. Its seal is for its number, and for how many records it holds."""
+    """Where some records are in the file. Its seal covers its number and how many records it holds."""
 
     number: int
     place: int
@@ -177,7 +175,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
-    """Rows of neighbouring subjects: what an engine is given. Pickled as an array, since workers have another disk."""
+    """Rows of neighbouring subjects, for an engine. Pickled as an array, since workers have another disk."""
 
     snapshot: Snapshot
     pieces: tuple[_Piece, ...]
@@ -209,7 +207,7 @@ class HeldRows:
 
 
 def snapshot_digest(key: bytes) -> str:
-    """What names the snapshot that this key opens."""
+    """The name of the snapshot that this key opens."""
     return sha256(b"commingle/v1/snapshot" + key).hexdigest()
 
 
@@ -236,9 +234,9 @@ def write_snapshot(folder: Path, key: bytes, attributes: tuple[Attribute, ...], 
 def with_subjects(
     listed: Iterator[Cells], found: Iterator[Records], attributes: Sequence[Attribute]
 ) -> Iterator[Records]:
-    """The records of a fixed list of subjects; one of whom nothing was found has a row of missing cells.
+    """The records of a fixed list of subjects; a subject without one has a row of missing cells.
 
-    Both in the order of ids; what was found of others than the list's is passed over.
+    Both come in the order of ids; records of people who are not on the list are passed over.
     """
     missing = missing_row(attributes)
     ids: Cells = pa.array([], pa.large_binary())

@@ -1,12 +1,12 @@
 """Rows put in order in bounded memory: records by their subjects, one of each; rows of a release by their places.
 
-Of several records of one subject the least encoded row counts. Which one that is follows from these records alone, so
-neither the order of the source nor a record of another subject can change it (docs/proofs/records.md, 2.3).
+Of several records of one subject the least encoded row counts. That follows from these records alone, so neither the
+order of the source nor a record of another subject can change it (docs/proofs/records.md, 2.3).
 
 Adversary of what waits on the disk: who reads it. Its file has no name and ends with the process, and from the moment
 it is made only this process can open it; small tables never reach the disk. Freed blocks of a disk that is not
-encrypted may keep what they held, as with all that a database sorts, so cells, ids too, are put there under a key that
-is held in memory only.
+encrypted may keep what they held, as with all that a database sorts. So cells, ids too, go there under a key that is
+held in memory only.
 """
 
 from bisect import bisect_right
@@ -83,11 +83,11 @@ class SealedScratch:
 
 
 class RecordSorter:
-    """Takes the records of a table in any order. Those without an id are passed over.
+    """Takes the records of a table in any order. Records without an id are passed over.
 
     Attributes:
         waiting: packed records that are in no run yet.
-        duplicates: that stood beside a lesser one of the same subject; known once all have been given.
+        duplicates: records beside a lesser one of the same subject; known once all have been given.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class RecordSorter:
         self.duplicates, self._schema = 0, pa.schema([])
 
     def add(self, ids: Cells, rows: NDArray[np.integer]) -> None:
-        """The canonical ids (m), empty where there is none, and encoded rows (m x d) of the next records."""
+        """The canonical ids (m), empty for a record without one, and encoded rows (m x d) of the next records."""
         named = id_lengths(ids) > 0
         self.waiting.append(packed(ids.filter(pa.array(named)), rows[named]))
         if sum(batch.num_rows for batch in self.waiting) >= RUN_RECORDS:
@@ -157,8 +157,8 @@ class _Head:
 def _merge(heads: list[_Head]) -> Iterator[pa.RecordBatch]:
     """All records in order, some at a time.
 
-    No run has an id up to `upper` beyond what is in memory of it, but for records that are equal to it and not less:
-    so the least record of each subject comes first.
+    No run has an id up to `upper` beyond what is in memory of it, but for records that are equal to it and not less: so
+    the least record of each subject comes first.
     """
     while heads := [head for head in heads if head.fill()]:
         upper = min(head.last for head in heads)
@@ -176,9 +176,9 @@ class PlacedRows:
     Rows wait in windows of places, on disk under a key.
 
     Args:
-        count: of all places.
+        count: how many places there are.
         places: where rows of these names belong, as `Mechanism.places`.
-        window: takes those of some places, as `Mechanism.window`.
+        window: takes the rows of some places, as `Mechanism.window`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Where rows come from, and one reading of them: each record by itself, to canonical ids, encoded rows and counts.
 
 CSV, Parquet and Excel files and SQL queries are read in batches so that memory does not grow. A table is one file or
-query, or many of them: its partitions. Where the owner registers a table, one that does not fit its schema is refused,
-for its owner to correct, who alone sees counts. A reading that a token asked for refuses nothing: what is unreadable is
+query, or many of them: its partitions. When the owner registers a table that does not fit its schema, we refuse it, for
+the owner, who alone sees counts, to correct. A reading that a token asked for refuses nothing: what is unreadable is
 missing, and a record that lacks what its schema wants of everybody is passed over (docs/proofs/records.md, 1).
 """
 
@@ -52,7 +52,7 @@ from commingle.shared.values import Cells, subject_ids
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Some records of one reading: ids, empty where there is none, encoded rows (m x d), and counts of both.
+    """Some records of one reading: ids, empty for a record without one, encoded rows (m x d), and counts of both.
 
     `places` are those of numbers (`EncodedAttribute.places`).
     """
@@ -66,7 +66,7 @@ class ReadRecords:
 
 @dataclass(frozen=True, slots=True)
 class ReadingRecords:
-    """What an engine does with a partition.
+    """An engine's work on a partition.
 
     Attributes:
         complete: pass over records that lack a value of an attribute which everybody has: none is made up for it.
@@ -77,7 +77,6 @@ class ReadingRecords:
     complete: bool = False
 
     def __call__(self, partition: RawReader, progress: Progress) -> Iterator[ReadRecords]:
-        """Its records."""
         seen = 0
         for batch in partition([*self.key.columns, *(a.name for a in self.attributes)]):
             ids = subject_ids(self.key, batch.columns)
@@ -114,12 +113,10 @@ class TableScan:
 
     @property
     def clipped(self) -> dict[str, int]:
-        """Values outside the bounds, by attribute."""
         return {name: counts.clipped for name, counts in self.cells.items()}
 
     @property
     def missing(self) -> dict[str, int]:
-        """Cells without a value, by attribute."""
         return {name: counts.without_value for name, counts in self.cells.items()}
 
     @property
@@ -128,7 +125,7 @@ class TableScan:
         return replace(self.ids, duplicates=self.sorter.duplicates)
 
     def require_one_row_each(self, key: SubjectKey) -> None:
-        """Raise DataError where the records, which have all been given, are no list of people."""
+        """Raise DataError if the records, which have all been given, are no list of people."""
         counts = self.counts
         if not counts.rows:
             raise DataError("the table has no rows", remedy="Check the file or the query.")
@@ -145,8 +142,6 @@ class TableScan:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """How to read a source of one partition or more, `derived` columns among them."""
-
     partitions: Sequence[RawReader]
     key: SubjectKey
     attributes: Sequence[Attribute]
@@ -154,9 +149,9 @@ class SourceTable:
     derived: tuple[Derived, ...] = ()
 
     def scan(self, progress: Progress = lambda _: None, *, strict: bool = True, complete: bool = False) -> TableScan:
-        """Read everything once; `complete` as `ReadingRecords` has it.
+        """Read everything once; `complete` as in `ReadingRecords`.
 
-        Raises DataError: cells do not fit the schema, where `strict`; it names every column.
+        Raises DataError: cells do not fit the schema, if `strict`; it names every column.
         """
         sorter, ids, cells, places = RecordSorter(), IdCounts(), dict[str, CellCounts](), dict[str, NDArray[np.int64]]()
         partitions = [DerivingReader(one, self.derived) for one in self.partitions] if self.derived else self.partitions
@@ -197,7 +192,7 @@ class FileSource(WireModel):
         path: absolute, on the machine of the agent.
         encoding: of a CSV's text.
         separator: what stands between a CSV's columns.
-        decimal: sign of a CSV's numbers.
+        decimal: the sign before a fraction in a CSV's numbers.
         lines_per_record: most lines of a CSV's record; above 1 its cells may hold line ends (`CsvFormat`).
     """
 
@@ -215,12 +210,11 @@ class FileSource(WireModel):
 
     @property
     def csv_format(self) -> CsvFormat:
-        """How its text is read."""
         return CsvFormat(**self.model_dump(include={"encoding", "separator", "decimal", "lines_per_record"}))
 
 
 def source_columns(source: FileSource) -> list[str]:
-    """The names of a file's columns; no row is read. Raises SourceError."""
+    """The names of a file's columns; reads no row. Raises SourceError."""
     path = Path(source.path)
     try:
         return sheet_columns(path) if is_workbook(path) else column_names(path, source.csv_format)
@@ -261,7 +255,7 @@ def open_table(
 
 
 def open_source(source: FileSource | SqlSource) -> RawReader:
-    """A reader for a source of one partition. Reading raises SourceError or DataError for whatever cannot be read."""
+    """A reader for a source of one partition. Reading raises SourceError or DataError for what cannot be read."""
     return partial(read_query, source) if isinstance(source, SqlSource) else partial(_read_file, source)
 
 
@@ -300,9 +294,9 @@ _LINE_ENDS = (
 
 
 def other_format(source: FileSource, derived: Sequence[Derived] = ()) -> str:
-    """How the file seems to be written, where that is not as was said; "" otherwise. For its owner.
+    """How the file seems to be written, if that differs from what was said; else "". For its owner.
 
-    Where columns that are made are of numbers with a decimal comma, nothing else is to read it (`misread`).
+    If columns with a decimal comma are derived, nothing else may change that comma (`misread`).
     """
     path = Path(source.path)
     try:
@@ -329,7 +323,7 @@ def _no_text(path: Path) -> str:
 
 @contextmanager
 def remedying(source: Source, derived: Sequence[Derived] = ()) -> Iterator[None]:
-    """Where rows do not fit their schema because a CSV is written otherwise than declared, say so: to its owner."""
+    """If rows do not fit their schema because a CSV is written otherwise than declared, tell its owner so."""
     try:
         yield
     except DataError as error:

@@ -1,12 +1,12 @@
-"""Rows from a database, by any SQLAlchemy URL; as Arrow arrays where the database gives them.
+"""Rows from a database, by any SQLAlchemy URL; as Arrow arrays if the database gives them.
 
 Arrow comes a column at a time, where SQLAlchemy would make an object of each cell. Whole numbers, doubles and texts
 come as they are. Other types come as the text that the database writes for them, which is what the encoder would read
-of them: Arrow would know the amount of a `money` by its cents and some types not at all. Which is which depends on the
-declared types of columns, never on a cell.
+of them: Arrow would know the amount of a `money` by its cents and some types not at all. The declared types of columns
+decide this, never a cell.
 
-PostgreSQL hands texts out as UTF-8, and ends the query at one byte of another encoding that UTF-8 has nothing for: a
-release would fail by one person's record. Such texts leave it as the bytes that it stores, and are decoded here.
+PostgreSQL hands texts out as UTF-8, and ends the query at one byte of another encoding that UTF-8 has nothing for: one
+person's record could fail a release. So such texts leave it as the bytes that it stores, and we decode them.
 """
 
 import codecs
@@ -72,12 +72,11 @@ class SqlSource(WireModel):
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """One, or one for each partition."""
         return (self.query,) if isinstance(self.query, str) else self.query
 
     @property
     def partitions(self) -> "tuple[SqlSource, ...] | None":
-        """Each query as a source of its own; None where the table is one query's."""
+        """Each query as a source of its own; None if the table is one query's."""
         if isinstance(self.query, str):
             return None
         return tuple(self.model_copy(update={"query": query}) for query in self.query)
@@ -119,7 +118,7 @@ def read_query(source: SqlSource, columns: Sequence[str]) -> Iterator[RawBatch]:
 
 
 def database_file(source: SqlSource) -> str | None:
-    """The file that a query reads from, where its database is one; None for others, and where the URL is none."""
+    """The file that a query reads from, if its database is one; None for others and for what is no URL."""
     from sqlalchemy import make_url  # noqa: PLC0415 - as above
     from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
 
@@ -209,7 +208,7 @@ class ArrowDatabase:
     as_stored: str = "{}"
 
     def batches(self, engine: "Engine", table: str, columns: Sequence[str]) -> Iterator[list[Cells]]:
-        """Columns, quoted, of a table, the query in brackets with a name of its own, in whatever order of rows."""
+        """Columns, quoted, of a table, the query in brackets with a name of its own, in any order of rows."""
         types = ", ".join((self.encoding, *map(self.type_of.format, columns)))
         asked = f"SELECT {types} FROM (SELECT 1) one LEFT JOIN {table} ON FALSE"  # noqa: S608 - the party's own query on its own database; a row without cells, whatever rows there are
         with self.reading(engine, asked) as reader:
@@ -228,9 +227,9 @@ class ArrowDatabase:
         return kind not in self.plain and kind != self.binary
 
     def _cell(self, name: str, kind: str, codec: str | None) -> str:
-        """SQL for a cell; one that is too long to be read stays in the database, and ends no batch of others."""
         if kind in self.plain:
             return name
+        # a cell that is too long to be read stays in the database, and ends no batch of others
         cell = name if kind in self.long else f"CAST({name} AS text)"
         length = self.long.get(kind, next(iter(self.long.values()))).format(cell)
         return f"CASE WHEN {length} <= {LONGEST_CELL} THEN {self.as_stored.format(cell) if codec else cell} END"
@@ -240,7 +239,6 @@ _CODECS = {"SQL_ASCII": "utf-8", "KOI8R": "koi8_r", "KOI8U": "koi8_u"}
 
 
 def _codec(stored: str) -> str | None:
-    """Python's codec for texts that leave the database as they are stored; None where they are UTF-8."""
     if stored == "UTF8":
         return None
     try:
@@ -266,7 +264,6 @@ def _decoded(cell: bytes, codec: str) -> bytes:
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small ones put together, as each costs time."""
     part = list[pa.RecordBatch]()
     for batch in batches:
         part.append(batch)
@@ -278,7 +275,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def refused(error: Exception) -> SourceError:
-    """What its owner is told; messages of a database may quote rows."""
+    """The owner's error; messages of a database may quote rows."""
     return SourceError(
         f"the database refused the query ({type(error).__name__})",
         remedy="Run the query by hand with the same account; it must return the subject id and every attribute.",

@@ -25,10 +25,10 @@ from commingle.shared.estimation.posterior import exponent
 from commingle.shared.forecast.task import attribute_law
 
 _TAILS = 4.0
-"""By how much dp_pmtolse is taken to be worse than forecast where it is compared: rows of tables have longer tails."""
+"""How much worse than its forecast we take dp_pmtolse to be in a comparison: rows of tables have longer tails."""
 _POOR = 0.5
 _TOLD_FROM_NONE = 2.25
-"""How many standard errors of the number of rows n has to be for two stages, where that number is one of their sums."""
+"""How many standard errors of the number of rows n has to be for two stages, if that number is one of their sums."""
 _PREFERENCE = "; two_stage is taken wherever it is below 0.5"
 
 _EXPLAINED = 0.5
@@ -41,9 +41,9 @@ class RegressionDesign:
     """What is known of rows and target before any is read.
 
     Attributes:
-        moment: D x D second moment of a row, the intercept first where there is one.
+        moment: D x D second moment of a row, the intercept first if there is one.
         label: mean square of the encoded target.
-        public_rows: rows `moment` was taken from; 0 where it was assumed.
+        public_rows: rows `moment` was taken from; 0 if it was assumed.
     """
 
     moment: Floats
@@ -80,7 +80,7 @@ def _squared(gram: float, cross: float, squared_coefficients: float, d: int) -> 
 
 
 def _ssp(design: RegressionDesign, privacy: Privacy) -> float:
-    """As adassp without its ridge, where the noise does not drown the least eigenvalue."""
+    """As adassp without its ridge, unless the noise drowns the least eigenvalue."""
     gram, _ = _noise(design, privacy)
     usable = design.n * float(_values(design)[0]) > gram * norm_bound(len(design.moment))
     return _from_noisy_sums(design, privacy, ridge=0.0) if usable else inf
@@ -124,8 +124,8 @@ def _boosted_adassp(design: RegressionDesign, privacy: Privacy) -> float:
 def _two_stage(design: RegressionDesign, privacy: Privacy) -> float:
     """As from noisy sums of mapped rows, of which cutting leaves a share, with the ridge that the prior amounts to.
 
-    The map is that of first sums without noise, every column counted as a number. It divides by the number of rows:
-    where noise may leave hardly any of them, the map is arbitrary.
+    The map is that of first sums without noise, every column counted as a number. It divides by the number of rows: if
+    noise may leave hardly any of them, the map is arbitrary.
     """
     means, centred = _centred(design)
     numbers = tuple(NumericAttribute(name=str(j), lower=-1, upper=1) for j in range(len(means) + 1))
@@ -158,7 +158,7 @@ def _two_stage(design: RegressionDesign, privacy: Privacy) -> float:
 
 
 def _attenuation(square: float, residual: float) -> float:
-    """By how much slopes fall short where rows of that mean square norm are cut at 1, residuals' part of it as given.
+    """By how much slopes fall short if rows of that mean square norm are cut at 1, with residuals' part as given.
 
     A row is weighed down by its own residual: 2 v / (1 + 2 v) for v = residual / square, of the share that is cut.
     """
@@ -190,14 +190,14 @@ PREDICTED: Mapping[RegressionMethod, Callable[[RegressionDesign, Privacy], float
         "ssp": _ssp,
     }
 )
-"""Of two with the same error the former is taken: adassp is ssp where noise is small, and safe where it is not."""
+"""If two have the same error, the former is taken: adassp is ssp if noise is small, and safe if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """Expected root mean square error that noise adds to predictions, beside what the features explain.
 
-    Both in encoded units of the target; `error` is infinite where the noisy system cannot be relied upon.
+    Both in encoded units of the target; `error` is infinite if the noisy system cannot be relied upon.
     """
 
     error: float
@@ -210,7 +210,6 @@ class Outlook:
 
 
 def predict(method: RegressionMethod, design: RegressionDesign, privacy: Privacy) -> Outlook | None:
-    """What to expect of a method; None for methods that are not predicted."""
     error = PREDICTED.get(method)
     return None if error is None else Outlook(error(design, privacy), design.signal)
 
@@ -218,11 +217,11 @@ def predict(method: RegressionMethod, design: RegressionDesign, privacy: Privacy
 def choose(
     design: RegressionDesign, privacy: Privacy, *, among: Collection[RegressionMethod] = get_args(RegressionMethod)
 ) -> tuple[RegressionMethod, str]:
-    """The method among these with the least predicted error, and the reason; ssp and dp_pmtolse not where noise drowns.
+    """The method among these with the least predicted error, and the reason; no ssp or dp_pmtolse where noise drowns.
 
-    Without public rows two_stage is taken wherever it is not poor: columns of tables are narrower than is assumed,
-    which costs all others more. dp_pmtolse is looked at where there are more public rows than columns, and taken where
-    it is better by far.
+    Without public rows it takes two_stage unless that is poor: columns of tables are narrower than is assumed, which
+    costs all others more. It looks at dp_pmtolse if there are more public rows than columns, and takes it if it is
+    better by far.
     """
     able = [
         name
@@ -250,7 +249,6 @@ def choose(
 
 
 def describe(outlook: Outlook | None) -> str:
-    """The outlook in a sentence or two."""
     if outlook is None:
         return "No forecast for this method."
     if outlook.error == inf:

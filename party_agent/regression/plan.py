@@ -94,7 +94,7 @@ class RegressionPlan:
 
 
 def require_unit(request: RegressionRequest, dataset: str, subjects: str) -> None:
-    """Raise SpecError where a data set of such subjects is not regressed as it is asked for."""
+    """Raise SpecError if a data set of such subjects is not regressed as it is asked for."""
     if request.keyed is not (subjects == "keyed"):
         raise SpecError(
             f"data set {dataset} has {subjects} people, "
@@ -106,7 +106,7 @@ def require_unit(request: RegressionRequest, dataset: str, subjects: str) -> Non
 def attributes_of(
     request: RegressionRequest, attributes: Iterable[Attribute]
 ) -> tuple[Attribute, tuple[Attribute, ...]]:
-    """Target and features of a request among a data set's attributes, with the bounds it gives them."""
+    """Target and features of a request among a data set's attributes, with the bounds that the request gives them."""
     known = {attribute.name: attribute for attribute in attributes}
     if missing := [name for name in (request.target, *request.features) if name not in known]:
         raise SpecError(
@@ -138,11 +138,13 @@ def plan_regression(
 ) -> RegressionPlan:
     """What this request comes to on a data set of `n` rows with these attributes; auto chooses `among` methods.
 
-    Of a keyed data set nothing but a refusal of 2^23 rows depends on `n`: the request's public figure counts instead.
+    For a keyed data set nothing but a refusal of 2^23 rows depends on `n`: the request's public figure counts instead.
 
     Raises:
-        SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments of
-            another shape, too many rows, a method that needs their exact number where that is private, or no method to
+        SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments
+            of
+            another shape, too many rows, a method that needs their exact number if that is private, or no
+            method to
             choose from.
         ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
     """
@@ -238,7 +240,6 @@ def _design(
 def examine_regression(
     request: RegressionRequest, plan: RegressionPlan, policy: Policy, usage: Usage, *, now: datetime
 ) -> tuple[Finding, ...]:
-    """Findings, each naming its rule."""
     own, name, most = policy.regressions, plan.task.method.name, policy.max_releases_per_day
     most_epsilon = min(own.max_epsilon, policy.max_epsilon)
     unit, epsilon = max(plan.epsilons(replacement=policy.replacement), key=lambda one: one[1])

@@ -1,8 +1,8 @@
 """A regression from request to signed result. It can crash anywhere; asked again, or by the agent's loop, it goes on.
 
-Ordering rules, as for blocks (docs/design/states.md#ordering-rules): the ledger's witnesses are asked before the debit;
+Ordering rules, as for blocks (docs/design/states.md#ordering-rules): we ask the ledger's witnesses before the debit;
 request and debit are one transaction; noise is drawn after it; the result is signed, recorded and witnessed before
-anybody is shown it. A charge that is debited and has no result has let nothing out, so noise is drawn again under it. A
+anybody sees it. A charge that is debited and has no result has let nothing out, so noise is drawn again under it. A
 recorded result is never computed again.
 """
 
@@ -16,17 +16,17 @@ from typing import TypeVar
 
 import structlog
 
-from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, UnwitnessedError
+from commingle.party_agent.home.datasets import Dataset
 from commingle.party_agent.home.policy import Finding, Usage
 from commingle.party_agent.ledger.store import Regression, Requests
 from commingle.party_agent.private.regression.problem import Estimate
 from commingle.party_agent.private.regression.regress import regress
 from commingle.party_agent.private.snapshot import Debit, Snapshot
 from commingle.party_agent.regression.plan import RegressionPlan, examine_regression, plan_regression, require_unit
-from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import in_words
+from commingle.party_agent.wire.answers import Stage
 from commingle.shared import __version__
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult, coefficients_of
@@ -46,8 +46,6 @@ _DAY = timedelta(days=1)  # a charge has to say when it expires; this one is deb
 
 @dataclass(frozen=True, slots=True)
 class Regressions:
-    """The regressions of one party, whichever consortia it is in."""
-
     agent: Party
 
     @property
@@ -60,10 +58,11 @@ class Regressions:
         Raises:
             ConflictError: something speaks against it, in words naming the rule; nothing was spent then. Or it was
                 given up before.
-            UnwitnessedError: no witness of the ledger answers. Nothing was spent, or the result is kept until one does.
+            UnwitnessedError: no witness of the ledger answers. Nothing was spent, or the result is kept until one
+                does.
             StaleLedgerError: the ledger was set back; nothing was spent.
             NotFoundError, SpecError, ParameterError: it makes no sense; nothing was spent.
-            LostError: the snapshot is lost. Where that shows after the debit, the charge stays.
+            LostError: the snapshot is lost. If that shows after the debit, the charge stays.
         """
         with _one_table_in_memory:
             return self._ask(request)
@@ -80,7 +79,6 @@ class Regressions:
             _one_table_in_memory.release()
 
     def get(self, identifier: str) -> Regression:
-        """One that was paid for. Raises NotFoundError."""
         request = self.requests.get(identifier)
         ledger = self.agent.ledger
         envelope, place = ledger.signature(identifier, "regression"), ledger.signed_place("regression", identifier)
@@ -92,7 +90,7 @@ class Regressions:
         return Regression(request, self.agent.ledger.charge_of(identifier), document)
 
     def all(self) -> list[Regression]:
-        """All of them, newest first."""
+        """Newest first."""
         return [self.get(identifier) for identifier in self.requests.all()]
 
     def _ask(self, request: RegressionRequest) -> Regression:
@@ -121,7 +119,6 @@ class Regressions:
         return self._witnessed(request.id)
 
     def _witnessed(self, identifier: str) -> Regression:
-        """One that is stored, as soon as nobody can set the ledger back behind its charge."""
         with _witnesses_answering("the result is kept, and shown as soon as its charge is witnessed"):
             self.agent.witnesses.accept(self.agent.ledger.signed_place("regression", identifier))
         return self.get(identifier)
@@ -141,7 +138,6 @@ class Regressions:
             return _require_granted(ledger.debit_in(db, request.id, approvals=request.id, now=now))
 
     def _snapshot(self, identifier: str, charge: Charge | None, dataset: Dataset) -> Snapshot:
-        """What is read: the rows that were paid for. Give up what can never be finished."""
         if charge is None:
             return self.agent.datasets.snapshot(dataset.snapshot)
         if charge.state is not ChargeState.DEBITED:
@@ -158,7 +154,6 @@ class Regressions:
             ) from None
 
     def _plan_again(self, charge: Charge, request: RegressionRequest, snapshot: Snapshot) -> RegressionPlan:
-        """The plan that was paid for. Give up what has none any more, or was paid less."""
         try:
             among = (self.requests.debited_for(request.id),)
             plan = plan_regression(request, snapshot.attributes, snapshot.n, among=among)

@@ -1,4 +1,4 @@
-"""A party's agent in one consortium: it looks at all releases that concern it, or at those that took a step."""
+"""A party's agent in one consortium: it looks at all its releases, or at those that took a step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from commingle.party_agent.rounds.linkage import receive_linkage_key
 from commingle.shared.errors import ProtocolError
 from commingle.shared.wire import ReleaseDetails, ReleaseSteps, ReleaseSummary
 
-_log = structlog.get_logger()
 _MOST_SHOWN, _LARGEST_SHOWN = 200, 1 << 16  # in JSON, and ten times that in memory: a coordinator fills no more
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,9 @@ class Agent(Contributor):
     """A party's agent in one consortium: it looks at releases, and does each step that is due.
 
     Attributes:
-        shown: what the coordinator showed last of releases that are open: it is not asked again for one that its list
-            shows as it was then. What was not gone through to the end is asked for anew.
+        shown: the coordinator's last view of each open release: we do not ask again for one that its list shows as
+            it was
+            then. We ask again for one that was not gone through to the end.
     """
 
     shown: dict[str, ReleaseDetails] = field(default_factory=dict)
@@ -30,11 +31,11 @@ class Agent(Contributor):
     def step(self, attend: Callable[[str, Callable[[], None]], None], seen: ReleaseSteps | None = None) -> None:
         """Look at every release that concerns this party and do what is due, or only at those that took a step.
 
-        Releases that were over when the agent looked back, and were never seen to end here, are ended here too.
+        It also ends releases that were over when the agent looked back and that it never saw end.
 
         Args:
             attend: runs the work on one release and decides what its failure means.
-            seen: the steps as the coordinator shows them now; where there are none it is asked for its list.
+            seen: the steps as the coordinator shows them now; without them it is asked for its list.
 
         Raises:
             RemoteError: the coordinator, or too many of the ledger's witnesses, cannot be asked.

@@ -7,17 +7,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from commingle.party_agent.data.datasets import Datasets
 from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.home.datasets import Datasets
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agent import Agent
-from commingle.party_agent.rounds.exchange import Exchanges
-from commingle.party_agent.rounds.jobs import Jobs
-from commingle.party_agent.rounds.party import Party
+from commingle.party_agent.rounds.exchange import ExchangeFiles, Exchanges
+from commingle.party_agent.rounds.party import Jobs, Outbox, Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal, Proposals, in_words
-from commingle.party_agent.rounds.release_files import ExchangeFiles, Outbox
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses
 from commingle.party_agent.wire.answers import ProposedView
 from commingle.shared.documents.dsse import Envelope, seal
@@ -44,8 +42,6 @@ class _Kept(WireModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agents(Party):
-    """All of a party's agents."""
-
     consortia: tuple[Agent, ...]
 
     def of(self, release: str) -> Agent:
@@ -68,8 +64,8 @@ class Agents(Party):
         """Sign a study's release spec with this party's key, as any member may, and send it.
 
         What is signed for a caller's `key` is kept before it is sent, so that repeating the call sends the same
-        document again, which changes nothing, and never asks everybody's budget twice. `owner` is the name of the
-        caller's token; empty for the operator. `consortium` says which, where this party belongs to more than one.
+        document again. That changes nothing, and never asks everybody's budget twice. `owner` is the name of the
+        caller's token; empty for the operator. `consortium` names one, if this party belongs to several.
         """
         agent, asked = self._agent(consortium), sha256(encode(study)).hexdigest()
         kept = self._kept(agent, owner, key)
@@ -94,11 +90,11 @@ class Agents(Party):
         )
 
     def tried(self, study: Study, *, consortium: str | None = None) -> Proposal:
-        """What this party would be asked if it proposed that, and what speaks against it; nothing is sent or kept."""
+        """The proposal this party would see if it proposed that, with what speaks against it. It sends nothing."""
         agent = self._agent(consortium)
         spec = _spec(agent, study)
         release = sha256(encode(spec)).hexdigest()
-        found = agent.examine(spec, spec.party(agent.identity.name), release)
+        found = agent.examine(spec, release)
         return Proposal(
             release=release,
             spec=spec,
@@ -146,7 +142,7 @@ def _spec(agent: Agent, study: Study) -> ReleaseSpec:
 def assemble(
     home: Home, store: AgentStore, clients: Mapping[str, CoordinatorClient], *, clock: Clock, draw: Sampler
 ) -> Agents:
-    """The agents of a home; `clients` are ways to its coordinators, by the name of the consortium."""
+    """The agents of a home; `clients` reach its coordinators, by the name of the consortium."""
     identity, settings = home.identity(), home.settings()
     ledger = Ledger(store, cap=settings.cap, counts_replacement=lambda: home.policy().replacement)
     memberships = home.consortia()

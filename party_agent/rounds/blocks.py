@@ -1,7 +1,7 @@
 """A party's own block: its rows read under a debit, its noise drawn, kept on disk, signed and sent.
 
-Ordering rules: noise is drawn after the debit is on disk; what is sent is on disk, and recorded, before
-(docs/design/states.md#ordering-rules).
+Ordering rules (docs/design/states.md#ordering-rules): noise is drawn after the debit is on disk; what is sent is on
+disk, and recorded, before.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from commingle.party_agent.home.policy import outside_hours
 from commingle.party_agent.private.privatise import BlockRequest, ExchangedRows, PrivateBlock
 from commingle.party_agent.private.snapshot import NO_SNAPSHOT, Debit
 from commingle.party_agent.rounds.decision import Decider
-from commingle.party_agent.rounds.jobs import Stage
+from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Verified, seal
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, approval_set_digest, open_approvals
@@ -33,16 +33,16 @@ from commingle.shared.runtime import faults
 from commingle.shared.runtime.telemetry import span
 from commingle.shared.wire import ReleaseDetails
 
-_log = structlog.get_logger()
 Made = TypeVar("Made", PrivateBlock, ExchangedRows)
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockMaker(Decider):
-    """A party in one consortium, as far as it makes what it contributes."""
+    """A party in one consortium, as far as it makes its blocks."""
 
     def debit(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], charge: Charge) -> Debit | None:
-        """Pay for the reading that follows; None where it is not the hour for it, or the ledger refuses."""
+        """Pay for the reading that follows; None if this is not the hour for it, or the ledger refuses."""
         release = spec.digest
         if charge.state is ChargeState.RESERVED:
             shut = outside_hours(self.home.policy(), self.clock())
@@ -61,12 +61,12 @@ class BlockMaker(Decider):
         return debit
 
     def read(self, spec: ReleaseSpec, debit: Debit, reading: Callable[..., Made]) -> Made:
-        """Read what was approved, under its debit. Raises LostError where its snapshot is gone."""
-        request = self._request(spec)
+        """Read what was approved, under its debit. Raises LostError if its snapshot is gone."""
+        share = spec.party(self.identity.name)
+        key = self.membership.linkage_key() if spec.keyed else None
+        request = BlockRequest(spec, share, self.plan(spec), key)
         try:
-            snapshot = self.datasets.snapshot(debit.snapshot).choose(
-                request.party.attributes, request.party.where or ()
-            )
+            snapshot = self.datasets.snapshot(debit.snapshot).choose(share.attributes, share.where or ())
         except NotFoundError:
             raise LostError(
                 "the snapshot that was approved is lost, so the release was given up",
@@ -79,8 +79,8 @@ class BlockMaker(Decider):
     def store_block(
         self, spec: ReleaseSpec, debit: Debit, block: PrivateBlock, *, transcript: str | None = None
     ) -> None:
-        """Keep a block, sign it and record it: the point after which it is sent, and none other made."""
-        release, plan = debit.release, self._request(spec).plan
+        """Keep a block, sign it and record it: from then on it is sent, and no other is made."""
+        release, plan = debit.release, self.plan(spec)
         body = encode_block(block.integers, plan.columns)
         digest = self.outbox.put(release, body)
         faults.reach("party.written")
@@ -105,7 +105,7 @@ class BlockMaker(Decider):
         _log.info("stored", release=release, rows=plan.rows, columns=len(plan.columns))
 
     def upload(self, release: str, charge: Charge) -> None:
-        """Send what is stored. Raises LostError where it is gone, ConflictError, RemoteError."""
+        """Send what is stored. Raises LostError if it is gone, ConflictError, RemoteError."""
         statement = self.ledger.signature(release, "block")
         body = self.outbox.get(release, charge.body_sha256 or "")
         if statement is None or body is None:
@@ -123,14 +123,6 @@ class BlockMaker(Decider):
         self.jobs.end(release, Stage.UPLOADED)
         _log.info("uploaded", release=release, bytes=len(body))
 
-    def close_charge(self, release: str, *, arrived: bool) -> None:
-        """The release is over: acknowledge what has arrived, or withdraw, which frees what was only reserved."""
-        if arrived:
-            self.ledger.acknowledge(release)
-            return
-        with self.store.transaction() as db:
-            self.ledger.withdraw(db, release)
-
     def submit(self, view: ReleaseDetails, exchange: Exchange) -> None:
         """From everybody's replies to a stored block: noise is drawn, the table not read."""
         spec, release = exchange.spec.document, exchange.spec.digest
@@ -142,35 +134,27 @@ class BlockMaker(Decider):
         opened = self.exchanges.open(exchange, view, largest)
         moments = self.exchanges.rows(exchange).moments()
         debit = self.redraw_covered(spec, release)
-        sigma = self._request(spec).plan.sigma
-        integers = submission(
-            exchange, party=self.identity.name, moments=moments, opened=opened, sigma=sigma, draw=self.draw
-        )
+        sigma, name = self.plan(spec).sigma, self.identity.name
+        integers = submission(exchange, party=name, moments=moments, opened=opened, sigma=sigma, draw=self.draw)
         faults.reach("party.drawn")
         block = PrivateBlock(integers, self.exchanges.sums(release))
         self.store_block(spec, debit, block, transcript=agreed)
 
-    def cross_noise(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
-        request = self._request(exchange.spec.document)
-        return cross_noise(
-            request.spec.terms, request.party, exchange.width(owner), sigma=request.plan.sigma, draw=self.draw
-        )
+    def noise_for(self, exchange: Exchange, owner: str) -> NDArray[np.int64]:
+        spec = exchange.spec.document
+        share, sigma = spec.party(self.identity.name), self.plan(spec).sigma
+        return cross_noise(spec.terms, share, exchange.width(owner), sigma=sigma, draw=self.draw)
 
     def _redraw(self, release: str) -> Debit | Refused:
-        """Pay for another draw of the noise: what an attempt before has made is never sent."""
+        """Pay for another draw of the noise: what an earlier attempt made is never sent."""
         self.outbox.clear(release)
         return self.ledger.redraw(release)
 
     def redraw_covered(self, spec: ReleaseSpec, release: str) -> Debit:
-        """That, once the rows are kept. Raises ConflictError where the ledger refuses or the charge is too small."""
+        """`_redraw`, once the rows are kept. Raises ConflictError: the ledger refuses, or the charge is too small."""
         debit = self._redraw(release)
         if isinstance(debit, Refused):
             raise ConflictError(debit.reason, remedy="There is nothing to do.")
-        if debit.rho_units < self._request(spec).plan.loss.units:
+        if debit.rho_units < self.plan(spec).loss.units:
             raise ConflictError("the charge does not cover the block", remedy="Give it up: commingle party reject.")
         return replace(debit, snapshot=NO_SNAPSHOT)  # nothing is read under it
-
-    def _request(self, spec: ReleaseSpec) -> BlockRequest:
-        party = spec.party(self.identity.name)
-        key = self.membership.linkage_key() if spec.keyed else None
-        return BlockRequest(spec, party, plan_block(spec, party), key)

@@ -1,8 +1,8 @@
-"""The way of one release through an agent, in the order of the protocol (docs/design/states.md#ordering-rules).
+"""The way of one release through an agent, in the order of the protocol.
 
-Ordering rules: budget is reserved before an approval is signed; every member's approval is verified before the debit;
-noise is drawn after the debit is on disk; what is sent is on disk, and recorded, before. It can crash anywhere, as
-each look begins anew from what the coordinator shows and what the ledger holds.
+Ordering rules (docs/design/states.md#ordering-rules): budget is reserved before an approval is signed; every member's
+approval is verified before the debit; noise is drawn after the debit is on disk; what is sent is on disk, and recorded,
+before. The agent can crash anywhere, as each look begins anew from what the coordinator shows and the ledger holds.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.home.policy import final_reason
 from commingle.party_agent.private.privatise import exchanged_rows, privatise
 from commingle.party_agent.rounds.blocks import BlockMaker
-from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import DeviationError
@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributor(BlockMaker):
-    """A party in one consortium: what it does for a release, each time that it looks at it."""
+    """A party in one consortium: what it does for a release at each look."""
 
     def handle(self, view: ReleaseDetails, release: str) -> None:
         """Do what is due on one release, as its coordinator shows it."""
@@ -57,16 +57,16 @@ class Contributor(BlockMaker):
             self._contribute(view, spec)
 
     def _consider(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
-        release, party = spec.digest, spec.document.party(self.identity.name)
+        release = spec.digest
         if proposal.decision is Decision.APPROVED:
             if self.identity.name not in view.approvals:
                 self.while_permitted(spec, partial(self.send_approval, release, spec))
             return
-        findings = self.examine(spec.document, party, release)
+        findings = self.examine(spec.document, release)
         self.proposals.find_against(release, findings)
         if (final := final_reason(findings)) is not None:
             self.reject(release, final)
-        elif not findings and self.approves_itself(spec.document, party):
+        elif not findings and self.approves_itself(spec.document):
             self.approve(release, None)
         elif (job := self.jobs.get(release)) is None or job.error is not None:  # of an earlier look, which failed
             self.jobs.end(release, Stage.WAITING)
@@ -85,7 +85,7 @@ class Contributor(BlockMaker):
     def _advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
         """From the debit to the uploaded block, as far as what the coordinator shows allows.
 
-        Whether it is still permitted is asked before the debit and before each thing that is sent.
+        It asks whether that is still permitted before the debit and before each thing that it sends.
         """
         release, interactive = spec.digest, mechanism_of(spec.document).interactive
         permit = partial(self.permit, spec)
@@ -135,7 +135,7 @@ class Contributor(BlockMaker):
             permit()
             debit = self.redraw_covered(spec.document, release)
             with span("reply", release):
-                self.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(self.cross_noise, exchange))
+                self.exchanges.store_reply(exchange, debit, view.signed("columns"), partial(self.noise_for, exchange))
         self.exchanges.require_one_set(exchange, view.signed("columns"))
         if self.exchanges.send(view, "reply", permit):
             with span("open", release):
@@ -143,7 +143,11 @@ class Contributor(BlockMaker):
 
     def _finish(self, view: ReleaseDetails, release: str) -> None:
         if self.ledger.charge(release) is not None:
-            self.close_charge(release, arrived=self.identity.name in view.blocks)
+            if self.identity.name in view.blocks:
+                self.ledger.acknowledge(release)
+            else:
+                with self.store.transaction() as db:
+                    self.ledger.withdraw(db, release)  # frees what was only reserved
         if view.state is not State.PUBLISHED:
             self.outbox.clear(release)
         self.exchanges.files.clear(release)

@@ -10,7 +10,6 @@ from sqlite3 import Connection
 
 import structlog
 
-from commingle.party_agent.data.datasets import Dataset
 from commingle.party_agent.errors import ConflictError, ForbiddenError
 from commingle.party_agent.home.home import Membership, PinnedCoordinator
 from commingle.party_agent.home.policy import (
@@ -26,10 +25,10 @@ from commingle.party_agent.home.policy import approves_itself as policy_approves
 from commingle.party_agent.home.policy import examine as policy_findings
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
-from commingle.party_agent.rounds.jobs import Stage
 from commingle.party_agent.rounds.party import Party
 from commingle.party_agent.rounds.proposals import Decision, Proposal
 from commingle.party_agent.rounds.witnesses import Witness
+from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, seal
 from commingle.shared.documents.linkage import alignment_digest
 from commingle.shared.documents.spec import PartySpec, ReleaseSpec
@@ -46,7 +45,7 @@ from commingle.shared.errors import DocumentError
 from commingle.shared.release.charge import ChargeState, ChargeTerms
 from commingle.shared.release.checks import open_spec
 from commingle.shared.release.ledger_fold import Ruling
-from commingle.shared.release.plan import plan_block, plan_blocks
+from commingle.shared.release.plan import BlockPlan, plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
@@ -58,8 +57,6 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decider(Party):
-    """A party in one consortium, as far as it decides."""
-
     membership: Membership
     client: CoordinatorClient
     coordinator: PinnedCoordinator
@@ -67,12 +64,12 @@ class Decider(Party):
     witness: Witness
 
     def approve(self, release: str, ruling: Ruling | None) -> Proposal:
-        """Approve: reserve budget, sign, and send; sent again by `step` if sending fails.
+        """Approve: reserve budget, sign, and send; `step` sends again if sending fails.
 
-        Where two people have to approve, the first one's is noted and nothing else is done.
+        If two people have to approve, the first approval is noted and nothing else is done.
 
-        `ruling`: of the person who decided it. Where none has, the policy has to allow that too, in view of all else it
-        has decided.
+        `ruling` is that of the person who decided. If nobody has, the policy has to allow it, in view of all else that
+        it has decided.
         """
         self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
@@ -82,18 +79,17 @@ class Decider(Party):
             raise ConflictError(
                 f"the release is {proposal.state}, {proposal.decision} here", remedy="It can no longer be approved."
             )
-        spec, party = proposal.spec, proposal.spec.party(self.identity.name)
-        findings = self.examine(spec, party, release)
+        spec = proposal.spec
+        findings = self.examine(spec, release)
         if findings:
             raise ConflictError("; ".join(f.message for f in findings), remedy="Put this right, then approve again.")
         if ruling is not None and self._is_first_of_two(release, ruling):
             self._sign_first_approval(release, ruling)
             return self.proposals.get(release)
-        dataset = self.datasets.get(party.dataset)
         try:
-            self._sign_approval(release, spec, party, dataset, ruling)
+            self._sign_approval(release, spec, ruling)
         except Exception:
-            if ruling is not None:  # who asked is told why, and it is up to a person again
+            if ruling is not None:  # the caller learns why, and a person decides again
                 self.jobs.end(release, Stage.WAITING)
             raise
         self.send_approval(release)
@@ -107,10 +103,10 @@ class Decider(Party):
         *,
         because: DeviationError | None = None,
     ) -> Proposal:
-        """Reject, or withdraw where it was approved before; a charge that was debited stays.
+        """Reject, or withdraw after an approval; a charge that was debited stays.
 
-        `reason` goes to the other members, and so does the person's own of `ruling`, whose name stays in this ledger;
-        `because` names the member whose message it is.
+        `reason` goes to the other members, and so does the person's own reason in `ruling`; the name stays in this
+        ledger. `because` names the member whose message it is.
         """
         self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
@@ -123,26 +119,29 @@ class Decider(Party):
         self._send_rejection(release)
         return self.proposals.get(release)
 
-    def examine(self, spec: ReleaseSpec, party: PartySpec, release: str) -> tuple[Finding, ...]:
-        plan = plan_block(spec, party)
-        findings = policy_findings(spec, party, plan, self._situation(spec, party, release))
+    def plan(self, spec: ReleaseSpec) -> BlockPlan:
+        return plan_block(spec, spec.party(self.identity.name))
+
+    def examine(self, spec: ReleaseSpec, release: str) -> tuple[Finding, ...]:
+        share, plan = spec.party(self.identity.name), self.plan(spec)
+        findings = policy_findings(spec, share, plan, self._situation(spec, share, release))
         return (*findings, *self.beyond_cap(plan.cost))
 
-    def approves_itself(self, spec: ReleaseSpec, party: PartySpec) -> bool:
+    def approves_itself(self, spec: ReleaseSpec) -> bool:
         policy = self.home.policy()
         return bool(policy.auto_approve) and policy_approves(
             policy,
             spec=spec,
-            plan=plan_block(spec, party),
+            plan=self.plan(spec),
             by_it=self.ledger.lost_to_releases(proposer=spec.proposer),
             by_all=self.ledger.lost_to_releases(),
         )
 
     def permit(self, spec: Verified[ReleaseSpec]) -> None:
-        """Hold what was decided once against policy and pins as they are now. Raises ForbiddenError."""
-        party = spec.document.party(self.identity.name)
-        situation = self._situation(spec.document, party, spec.digest)
-        findings = examine_again(spec.document, party, plan_block(spec.document, party), situation)
+        """Hold what was decided against policy and pins as they are now. Raises ForbiddenError."""
+        share = spec.document.party(self.identity.name)
+        situation = self._situation(spec.document, share, spec.digest)
+        findings = examine_again(spec.document, share, self.plan(spec.document), situation)
         if situation.policy.approvals > 1 and self.ledger.first_approval(spec.digest) is None:
             findings += (Finding("approvals", "one has approved it, and two people have to by now", "policy"),)
         if findings:
@@ -150,7 +149,7 @@ class Decider(Party):
             raise ForbiddenError("; ".join(finding.message for finding in findings), reason=final_reason(findings))
 
     def while_permitted(self, spec: Verified[ReleaseSpec], work: Callable[[], None]) -> None:
-        """Do it, and give the release up where that is forbidden by now."""
+        """Do the work, and give the release up if that is forbidden by now."""
         try:
             work()
         except ForbiddenError as error:
@@ -185,7 +184,7 @@ class Decider(Party):
         return True
 
     def give_up(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> bool:
-        """A release that was approved and cannot be served any more, so that the others need not wait for its end.
+        """Reject an approved release that cannot be served any more, so that the others need not wait for its end.
 
         What a lost branch of the ledger had made for it is not here; or this clock was past its end, and went back.
         """
@@ -198,7 +197,7 @@ class Decider(Party):
         return True
 
     def send_approval(self, release: str, permitted: Verified[ReleaseSpec] | None = None) -> None:
-        """Send what was signed; sent again, where it is still `permitted`. Raises ForbiddenError."""
+        """Send what was signed, or send it again if it is still `permitted`. Raises ForbiddenError."""
         if permitted is not None:
             self.permit(permitted)
         approval = self.ledger.signature(release, "approval")
@@ -227,29 +226,28 @@ class Decider(Party):
             linked=self.membership.linkage_file.exists(),
         )
 
-    def _sign_approval(
-        self, release: str, spec: ReleaseSpec, party: PartySpec, dataset: Dataset, ruling: Ruling | None
-    ) -> None:
+    def _sign_approval(self, release: str, spec: ReleaseSpec, ruling: Ruling | None) -> None:
         """Reserve and sign in one transaction. Ids are read before it, so that it stays short."""
+        name, plan = self.identity.name, self.plan(spec)
+        dataset = self.datasets.get(spec.party(name).dataset)
         snapshot = self.datasets.snapshot(dataset.snapshot)
-        alignment = self._align(release, spec, party, snapshot)
-        plan = plan_block(spec, party)
+        alignment = self._align(release, spec, snapshot)
         with self.store.transaction() as db:
             if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="There is nothing to do.")
             if self.datasets.get(dataset.name).snapshot != snapshot.digest:
                 raise ConflictError("the data set was read again meanwhile", remedy="Approve it again.")
-            if findings := self.examine(spec, party, release):  # others may have been approved meanwhile
+            if findings := self.examine(spec, release):  # others may have been approved meanwhile
                 raise ConflictError("; ".join(f.message for f in findings), remedy="See commingle party ledger.")
-            if ruling is None and not self.approves_itself(spec, party):
+            if ruling is None and not self.approves_itself(spec):
                 raise ConflictError("automatic approval has no more to give", remedy="Approve it, or reject it.")
             if ruling is not None and self._is_first_of_two(release, ruling):
                 raise ConflictError("two people have to approve by now", remedy="Approve it again.")
-            terms = ChargeTerms.of(spec, party.name, coordinator=self.coordinator.key.fingerprint)
+            terms = ChargeTerms.of(spec, name, coordinator=self.coordinator.key.fingerprint)
             reserved = self.ledger.reserve(db, release, plan.cost, terms, snapshot=snapshot.digest)
             if isinstance(reserved, Refused):
                 raise ConflictError(reserved.reason, remedy="See commingle party ledger.")
-            approval = Approval(spec=release, party=party.name, created=self.clock(), ledger_head=self.ledger.head(db))
+            approval = Approval(spec=release, party=name, created=self.clock(), ledger_head=self.ledger.head(db))
             self._sign_off(db, approval, ruling)
             if alignment is not None:
                 self._sign_off(db, alignment)
@@ -281,16 +279,13 @@ class Decider(Party):
             self._sign_off(db, statement, ruling)
         _log.info("first of two approvals", release=release)
 
-    def _align(
-        self, release: str, spec: ReleaseSpec, party: PartySpec, snapshot: Snapshot
-    ) -> AlignmentStatement | None:
-        """The statement about listed subjects. Keyed ones have none, and no row is read for it."""
+    def _align(self, release: str, spec: ReleaseSpec, snapshot: Snapshot) -> AlignmentStatement | None:
         key = self.membership.linkage_key()  # keyed ones need it, too: without it nothing is approved
         if spec.keyed:
             return None
         self.jobs.begin(release, Stage.CHECKING, total=snapshot.n)
         digest = alignment_digest(key, spec_digest=release, subjects=snapshot.n, listed=snapshot.listed())
-        return AlignmentStatement(spec=release, party=party.name, subjects=snapshot.n, digest=digest)
+        return AlignmentStatement(spec=release, party=self.identity.name, subjects=snapshot.n, digest=digest)
 
     def _sign_rejection(
         self, release: str, reason: RejectionReason, ruling: Ruling | None, *, because: DeviationError | None

@@ -5,9 +5,14 @@ reply. Each call goes as far as what the coordinator shows allows, and can be re
 """
 
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from os import fstat, pread
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import structlog
@@ -19,11 +24,10 @@ from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.privatise import ExchangedRows, KeptRows
 from commingle.party_agent.private.snapshot import Debit
-from commingle.party_agent.rounds.release_files import ExchangeFiles
 from commingle.party_agent.rounds.witnesses import Witnesses
 from commingle.shared.documents.dsse import Envelope, seal
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.statements import Sums
+from commingle.shared.documents.statements import DeviationError, Sums
 from commingle.shared.errors import ExchangeError
 from commingle.shared.mechanisms.moments.exchange.messages import (
     Columns,
@@ -41,6 +45,8 @@ from commingle.shared.mechanisms.moments.exchange.products import verify_bounds,
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.coordinator_client import CoordinatorClient, MessageKind
+from commingle.shared.runtime.errors import KeyFileError
+from commingle.shared.runtime.files import create_secret, load_secret, write_durably
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
@@ -48,6 +54,79 @@ _STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]]
     "columns": ColumnsStatement,
     "reply": ReplyStatement,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """An open file as bytes. Only those in use are in memory."""
+
+    file: BinaryIO
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop, _ = part.indices(self.size)
+        found = pread(self.file.fileno(), stop - start, start)
+        if len(found) != stop - start:
+            raise LostError("a message of an exchange was cut short", remedy="Check the disk of the member's home.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeFiles:
+    """What each exchange needs, in one folder: a secret, rows encrypted under it, and messages as they were sent."""
+
+    root: Path
+
+    def clear(self, release: str) -> None:
+        shutil.rmtree(self.root / release, ignore_errors=True)
+
+    def make_secret(self, release: str) -> bytes:
+        """The secret of a release whose rows are about to be kept; clears what an interrupted attempt left."""
+        self.clear(release)
+        return create_secret(self._secret_file(release))
+
+    def secret(self, release: str) -> bytes:
+        try:
+            return load_secret(self._secret_file(release))
+        except KeyFileError:
+            raise LostError(
+                "the secret of an exchange is lost", remedy="Check the disk of the member's home."
+            ) from None
+
+    def put(self, release: str, kind: str, body: Iterable[bytes]) -> str:
+        """Store a message durably, in place of what is there; its SHA-256, hex. A full disk raises OSError."""
+        digest = sha256()
+
+        def hashed() -> Iterator[bytes]:
+            for piece in body:
+                digest.update(piece)
+                yield piece
+
+        write_durably(self.file(release, kind), hashed())
+        return digest.hexdigest()
+
+    def has(self, release: str, kind: str, digest: str) -> bool:
+        try:
+            with self.file(release, kind).open("rb") as file:
+                return file_digest(file, "sha256").hexdigest() == digest
+        except FileNotFoundError:
+            return False
+
+    def view(self, held: ExitStack, release: str, kind: str, *, sender: str, size: int) -> Stored:
+        """A message, read as it is needed while it is held. Raises DeviationError: its sender signed another size."""
+        file = held.enter_context(self.file(release, kind).open("rb"))
+        if fstat(file.fileno()).st_size != size:
+            raise DeviationError(sender, "it has another length")
+        return FileBytes(file, size)
+
+    def file(self, release: str, kind: str) -> Path:
+        return self.root / release / kind
+
+    def _secret_file(self, release: str) -> Path:
+        return self.root / release / "exchange.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +139,21 @@ class Exchanges:
     files: ExchangeFiles
 
     def made(self, release: str, kind: MessageKind) -> bool:
-        """Whether this party has signed that message; once it is columns, its table is not to be read again."""
+        """Whether this party has signed that message; once it has signed columns, it never reads the table again."""
         return self.ledger.signature(release, kind) is not None
 
     def rows(self, exchange: Exchange) -> KeptRows:
-        """This party's rows in an exchange. Raises LostError where their secret is gone."""
+        """This party's rows in an exchange. Raises LostError if their secret is gone."""
         release = exchange.spec.digest
         return self._rows(exchange, self.files.secret(release))
 
     def sums(self, release: str) -> Sums | None:
-        """What this party's rows were mapped by, as it signed them with its columns."""
+        """The sums that this party's rows were mapped by, as it signed them with its columns."""
         envelope = self.ledger.signature(release, "columns")
         return None if envelope is None else decode(ColumnsStatement, envelope.payload_bytes).sums
 
     def store_columns(self, exchange: Exchange, debit: Debit, found: ExchangedRows) -> None:
-        """Keep and encrypt this party's rows, and sign that: the point after which nothing can be made anew."""
+        """Keep and encrypt this party's rows, and sign that: from then on nothing can be made anew."""
         release = exchange.spec.digest
         rows = self._rows(exchange, self.files.make_secret(release))
         rows.keep(found.pieces)
@@ -92,7 +171,7 @@ class Exchanges:
         columns: Mapping[str, Envelope],
         noise: Callable[[str], NDArray[np.int64]],
     ) -> None:
-        """Verify what others encrypted, multiply the columns of those before with one's own, and sign that.
+        """Verify what others encrypted, multiply the columns of earlier parties with one's own, and sign that.
 
         `noise` draws that for one owner, under the debit.
 
@@ -115,20 +194,20 @@ class Exchanges:
         self._sign(ReplyStatement(spec=release, party=name, columns=seen, body_sha256=digest), debit)
 
     def require_one_set(self, exchange: Exchange, shown: Mapping[str, Envelope]) -> None:
-        """Nothing, where nobody's columns are others than those that this party has replied to.
+        """Raise unless everybody's columns are those that this party has replied to.
 
         Raises:
             DeviationError: a member signed two sets, which are the evidence.
-            SignatureError, DocumentError: what is shown that member did not sign for this exchange.
+            SignatureError, DocumentError: that member did not sign what is shown for this exchange.
         """
         reply = self.ledger.signature(exchange.spec.digest, "reply")
         if reply is not None:
             require_one_set(exchange, shown, {self.identity.name: reply})
 
     def send(self, view: ReleaseDetails, kind: MessageKind, permit: Callable[[], None]) -> bool:
-        """Send what was made, where the coordinator does not show it; whether everybody's is there.
+        """Send what was made, unless the coordinator shows it; whether everybody's is there.
 
-        `permit` is asked before anything is sent.
+        It asks `permit` before it sends anything.
         """
         shown = view.signed(kind)
         if self.identity.name not in shown:
@@ -199,10 +278,8 @@ class Exchanges:
     def _fetch_together(
         self, release: str, kind: MessageKind, signed: Mapping[str, str], size: Callable[[str], int]
     ) -> int:
-        """Several messages in one answer; how many, in their order, came as they were signed.
-
-        The rest is to be asked for one by one, which shows who signed a message of another length.
-        """
+        # How many messages of one answer, in their order, came as they were signed. The rest is asked for one by one,
+        # which shows who signed a message of another length.
         if len(signed) <= 1:
             return 0
         kept, total = 0, sum(map(size, signed))

@@ -1,9 +1,9 @@
 """What proposals will be worth: computed once, from their specs alone, in a process that can be stopped, and kept.
 
-A proposer can have this computed, so it costs no thread of the local API and only so much of a processor: one
-at a time, short specs first, each for no longer than `CPU_SECONDS`. It is for people: computed while somebody has to
-decide, or once somebody has asked while the release is open, so that what a policy approves costs nothing. Who asks
-meanwhile is told that it is not there yet.
+A proposer can have this computed. So it takes no thread of the local API and only so much of a processor: one at a
+time, short specs first, each for no longer than `CPU_SECONDS`. It is for people: computed while somebody has to decide,
+or once somebody has asked while the release is open, so that what a policy approves costs nothing. Who asks meanwhile
+is told that it is not there yet.
 """
 
 import json
@@ -43,7 +43,7 @@ _SAID: dict[ForecastState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of one proposal; no forecast where it is not computed, or nothing can be predicted."""
+    """What we know of one proposal; no forecast if it is not computed, or nothing can be predicted."""
 
     state: ForecastState
     forecast: dict[str, Any] | None
@@ -56,17 +56,17 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Forecasts:
-    """Those that are kept, in the agent's file; a function of the spec, so that nothing is lost with them.
+    """The forecasts in the agent's file; they follow from specs, so that nothing is lost with them.
 
     Attributes:
-        asked_here: whether one that is missing is computed when it is asked for: by a command in its own process.
+        asked_here: whether a missing one is computed when it is asked for: by a command in its own process.
     """
 
     store: AgentStore
     asked_here: bool = False
 
     def of(self, release: str, spec: ReleaseSpec) -> Outlook:
-        """What is known by now. What is not is asked for, if the release is open."""
+        """What we know by now. What is missing is asked for, if the release is open."""
         with self.store.reading() as db:
             row = db.execute("SELECT body FROM forecasts WHERE release = ?", (release,)).fetchone()
         if row is not None and row["body"] != _ASKED:
@@ -81,13 +81,13 @@ class Forecasts:
         return found
 
     def keep(self, release: str, found: Outlook) -> None:
-        """Keep one, and none of proposals whose specs are not kept any more."""
+        """Keep one, and drop those of proposals whose specs are not kept any more."""
         with self.store.transaction() as db:
             db.execute("INSERT OR REPLACE INTO forecasts VALUES (?, ?)", (release, json.dumps(asdict(found))))
             db.execute("DELETE FROM forecasts WHERE release IN (SELECT release FROM proposals WHERE spec = x'')")
 
     def next(self) -> tuple[str, ReleaseSpec] | None:
-        """The open proposal to be computed next: of those that wait for a decision the one with the shortest spec."""
+        """The open proposal to compute next: of those that wait for a decision the one with the shortest spec."""
         order = "ORDER BY state <> 'proposed', length(spec), seen, proposals.release LIMIT 1"
         with self.store.reading() as db:
             query = f"SELECT proposals.release, spec FROM {_KEPT} WHERE {_WANTED} {order}"  # noqa: S608 - ours
@@ -115,7 +115,7 @@ def start_worker() -> Worker:
 
 @dataclass(slots=True)
 class Forecaster:
-    """Computes what is missing, until told to stop; it looks every `look_seconds` what that is, and if it still is."""
+    """Computes what is missing, until told to stop; every `look_seconds` it checks what that is."""
 
     forecasts: Forecasts
     start: Callable[[], Worker] = start_worker
@@ -133,7 +133,7 @@ class Forecaster:
             self._thread.join(self.look_seconds * 2)
 
     def run(self) -> None:
-        """Until `stop` is set. What is there at one look only is not begun: a policy decides within moments."""
+        """Until `stop` is set. It begins only what two looks find missing: a policy decides within moments."""
         before: str | None = None
         while not self.stop.wait(self.look_seconds):
             try:

@@ -27,7 +27,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Who was sent the key, and who is not enrolled yet. `check` is to be compared with the recipients'."""
+    """Who was sent the key, and who is not enrolled yet. Compare `check` with the recipients'."""
 
     check: str
     recipients: tuple[str, ...]
@@ -36,7 +36,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Whose key was taken over. `check` is to be compared with the sender's."""
+    """Whose key was taken over. Compare `check` with the sender's."""
 
     check: str
     sender: str
@@ -50,7 +50,7 @@ def publish_identity(home: Home, client: CoordinatorClient) -> None:
 
 
 def signed_identity(name: str, key: SigningKey, sealing_key: bytes) -> Envelope:
-    """A member's statement which public sealing key (32 bytes) is its own, under its signing key."""
+    """A member's statement of its own public sealing key (32 bytes), under its signing key."""
     statement = IdentityStatement(name=name, signing_key=key.verifying_key.raw.hex(), sealing_key=sealing_key.hex())
     return seal(statement, key=key)
 
@@ -58,7 +58,7 @@ def signed_identity(name: str, key: SigningKey, sealing_key: bytes) -> Envelope:
 def send_linkage_key(
     home: Home, membership: Membership, client: CoordinatorClient, *, coordinator: str, now: datetime
 ) -> Sent:
-    """Seal this party's linkage key to every pinned member that is enrolled; made now where there is none yet."""
+    """Seal this party's linkage key to every pinned member that is enrolled; made now if there is none yet."""
     identity, pins = home.identity(), membership.pins()
     members = {member.name: member for member in client.members()}
     sealing_keys = {
@@ -93,9 +93,10 @@ def receive_linkage_key(
     sender: str | None = None,
     replace: bool = False,
 ) -> Received | None:
-    """Take over the linkage key a pinned member sent; None where nobody did.
+    """Take over the linkage key a pinned member sent; None if nobody did.
 
-    `coordinator` is its fingerprint. Only that of `sender`, where one is named; it can `replace` another key here.
+    `coordinator` is a fingerprint. If `sender` is named, only that member's key counts; it can `replace` another key
+    here.
     """
     identity, pins = home.identity(), membership.pins()
     keys: dict[str, VerifyingKey] = {key.fingerprint: key for key in client.member_keys()}

@@ -1,4 +1,4 @@
-"""What this party has been asked: its own record, for its own people. What it decided is what it signed."""
+"""What this party has been asked: its own record, for its own people. Its signatures tell what it decided."""
 
 import json
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _WAITS = (
 _LONGEST_REASON = 3000
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 RETENTION = timedelta(days=30)
-"""How long a spec is kept that was never charged here and is over. Its id is kept for ever, a charged one whole."""
+"""How long we keep the spec of a release that ended and was never charged here. Its id stays; a charged one stays."""
 
 
 def _shown_as_it_is(text: str) -> str:
@@ -59,7 +59,7 @@ class DecisionNote(WireModel):
 
 
 class Decision(StrEnum):
-    """What the member said. A rejection is the last word, also after an approval."""
+    """What the member said. A rejection is the last word, even after an approval."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -72,7 +72,8 @@ class Proposal:
 
     Attributes:
         spec: as verified when it was first seen.
-        state, reason, agreed: where the release stands, why it ended and who had approved it, as the coordinator said.
+        state, reason, agreed: the coordinator's word on where the release stands, why it ended and who had approved
+            it.
         coordinator: fingerprint of the one that showed it.
     """
 
@@ -92,7 +93,7 @@ class Proposals:
     ledger: Ledger
 
     def see(self, spec: Verified[ReleaseSpec], view: ReleaseSummary, *, seen: datetime, coordinator: str) -> Proposal:
-        """Note a verified proposal and where it stands now; a new one replaces one that ended long ago."""
+        """Note a verified proposal and where it stands; a new one replaces those that ended long ago."""
         reason = None if view.reason is None else view.reason[:_LONGEST_REASON]
         agreed = json.dumps([party.name for party in view.parties if party.approved])
         with self.store.transaction() as db:
@@ -109,7 +110,7 @@ class Proposals:
         return self.get(spec.digest)
 
     def end(self, release: str, *, state: str, seen: datetime, coordinator: str) -> None:
-        """Note that a release is over whose spec is not to be had any more."""
+        """Note that a release is over whose spec is gone."""
         with self.store.transaction() as db:
             db.execute(
                 "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?, NULL, '[]') "
@@ -118,7 +119,7 @@ class Proposals:
             )
 
     def require_of(self, release: str, coordinator: str) -> None:
-        """Raise ConflictError where another coordinator has shown this release before: it is of that consortium."""
+        """Raise ConflictError if another coordinator has shown this release: it is of that consortium."""
         with self.store.reading() as db:
             row = db.execute("SELECT coordinator FROM proposals WHERE release = ?", (release,)).fetchone()
         if row is not None and row["coordinator"] != coordinator:
@@ -131,7 +132,6 @@ class Proposals:
             db.execute(f"UPDATE proposals SET findings = ? {which}", (messages, release, messages))  # noqa: S608 - ours
 
     def get(self, release: str) -> Proposal:
-        """One proposal. Raises NotFoundError."""
         found = self._select("AND release = ?", release)
         if not found:
             raise NotFoundError("no such proposal", remedy="List them: commingle party proposals")
@@ -151,13 +151,13 @@ class Proposals:
         return self._select(f"{which}ORDER BY seen DESC, release DESC LIMIT {limit:d}", *given)
 
     def waiting(self) -> dict[str, datetime]:
-        """When each proposal was first seen that is open and that nobody has decided, by release."""
+        """When each open proposal that nobody has decided was first seen, by release."""
         query = f"SELECT release, seen FROM proposals p WHERE {_WAITS}"  # noqa: S608 - ours
         with self.store.reading() as db:
             return {row["release"]: datetime.fromisoformat(row["seen"]) for row in db.execute(query)}
 
     def charged_with_seed(self, seed: str, *, without: str) -> str | None:
-        """A release that was charged whose spec has this seed, other than one; None where there is none."""
+        """Another release that was charged and whose spec has this seed; None if there is none."""
         which = "spec <> x'' AND json_extract(CAST(spec AS TEXT), '$.seed') = ? AND release <> ?"  # the index's words
         with self.store.reading() as db:
             rows = db.execute(f"SELECT release FROM proposals WHERE {which}", (seed, without)).fetchall()  # noqa: S608 - ours
@@ -165,11 +165,9 @@ class Proposals:
         return next((release for release, charge in found if charge is not None and charge.counts), None)
 
     def unfinished(self, coordinator: str) -> list[str]:
-        """Releases of one consortium that were not over when last seen."""
         return self._releases(coordinator, _UNFINISHED)
 
     def finished(self, coordinator: str) -> frozenset[str]:
-        """Releases of one consortium that were seen to be over."""
         return frozenset(self._releases(coordinator, f"NOT {_UNFINISHED}"))
 
     def _releases(self, coordinator: str, which: str) -> list[str]:

@@ -1,11 +1,11 @@
-"""Who outside this home knows how far its ledger has come, so that it cannot be set back unnoticed.
+"""Who outside this home knows how far its ledger has come, so that nobody sets it back unnoticed.
 
-Every coordinator shows what this party has signed: each release that names it is looked at, but for those that the
-ledger has seen to end, at the start and whenever touch with the coordinator was lost. Every coordinator keeps its
-members' newest ledger heads, and every agent keeps its fellow members': whatever of them a coordinator has lost or
-hides is brought to it again. A majority of the coordinators is asked before anything is signed, paid or answered, and a
-majority has accepted the newest head before what was made under a debit leaves; two majorities have a member in common,
-as long as the coordinators are the same ones. What remains is in docs/threat-model.md.
+Every coordinator shows what this party has signed. We look at each release that names it, except for those that the
+ledger has seen to end, at the start and whenever we lost touch with the coordinator. Every coordinator keeps its
+members' newest ledger heads, and every agent keeps its fellow members'. It brings a coordinator again what that one has
+lost or hides. We ask a majority of the coordinators before we sign, pay or answer anything, and a majority has accepted
+the newest head before what was made under a debit leaves. Two majorities have a member in common, as long as the
+coordinators are the same ones. What remains is in docs/threat-model.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,11 +53,11 @@ _SET_BACK = (
 
 @dataclass(slots=True)
 class Witness:
-    """A coordinator, by its fingerprint, and how far what it shows of this party's past has been looked at.
+    """A coordinator, by its fingerprint, and how far we have looked at what it shows of this party's past.
 
     Attributes:
-        ended: releases that were over when they were looked at, and that the ledger has not seen to end.
-        wanted, done: which look back is wanted, and which was the last that was complete.
+        ended: releases that were over when we looked at them, and that the ledger has not seen to end.
+        wanted, done: the look back that is wanted, and the last that was complete.
     """
 
     membership: Membership
@@ -87,9 +87,9 @@ class Witnesses:
     _guard: RLock = field(default_factory=RLock)
 
     def ask(self, own: str | None = None) -> None:
-        """Make sure that a majority was asked since this process started or lost touch; that one too, if one is named.
+        """Make sure that we asked a majority since this process started or lost touch; `own` too, if it is named.
 
-        What it shows of all releases is looked back at, and it is asked for the newest head it has.
+        We look back at what each shows of all releases, and ask it for the newest head it has.
 
         Raises:
             StaleLedgerError: one shows what this ledger does not have. Nothing may be signed any more.
@@ -113,7 +113,7 @@ class Witnesses:
     def collect(self, own: str, heads: tuple[SignedDocument, ...] | None) -> None:
         """See once more how far everybody has come, now that something has changed. Raises as `ask` does.
 
-        `heads` are those that this coordinator has just shown; where there are none it is asked.
+        `heads` are those that this coordinator has just shown; without them it is asked.
         """
         with self._guard:
             if heads is None or own not in self._asked:
@@ -124,7 +124,7 @@ class Witnesses:
         self.ask(own)
 
     def lose(self, coordinator: str) -> None:
-        """Touch with that one was lost: it may be another, or an older one, that answers next."""
+        """Note that we lost touch with that one: it may be another, or an older one, that answers next."""
         with self._guard:
             self._asked.discard(coordinator)
             for witness in self.all:
@@ -132,7 +132,7 @@ class Witnesses:
                     witness.wanted += 1  # also while it is being looked at: that does not count then
 
     def accept(self, place: int) -> None:
-        """Have the newest head witnessed, unless one that comes after entry `place` of the chain already is."""
+        """Have the newest head witnessed, unless a head that comes after entry `place` of the chain already is."""
         if not place:
             return
         self.ask()  # before the others have to wait
@@ -156,13 +156,13 @@ class Witnesses:
         return reached >= self._majority
 
     def halt(self, error: StaleLedgerError) -> StaleLedgerError:
-        """Let nothing be signed any more, in no consortium. Gives the error back, to be raised."""
+        """Let nothing be signed any more, in no consortium. Returns the error, to be raised."""
         with self._guard:
             self._halted = error
         return error
 
     def require_known(self, view: ReleaseDetails, release: str) -> None:
-        """Halt, and raise StaleLedgerError, where the ledger does not know a signature of ours about this release."""
+        """Halt, and raise StaleLedgerError, if the ledger lacks a signature of ours about this release."""
         try:
             self._require_known(view, release)
         except StaleLedgerError as error:
@@ -171,9 +171,9 @@ class Witnesses:
     def unknown_signatures(
         self, view: ReleaseDetails, release: str, *, others_too: bool = False
     ) -> Iterator[tuple[str, Envelope]]:
-        """What a coordinator shows that this party has signed about a release and the ledger does not know, by kind.
+        """This party's signatures about a release that a coordinator shows and the ledger lacks, by kind.
 
-        `others_too`: what is not this party's is passed over.
+        `others_too`: pass over what is not this party's.
 
         Raises:
             SignatureError, DocumentError: it is not this party's, or not about this release.
@@ -208,7 +208,8 @@ class Witnesses:
     def _ask(self, witness: Witness) -> None:
         """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at.
 
-        Nobody who has the witness's guard waits for that of all: who has that one waits for the witness's.
+        A thread that holds one witness's lock never waits for the lock of all; a thread that holds the lock of all may
+        wait for a witness's.
         """
         try:
             with witness.guard:
@@ -219,10 +220,10 @@ class Witnesses:
             self._look(witness, witness.client.ledger_heads())
 
     def _look_back(self, witness: Witness) -> None:
-        """At all of it, unless that was done since touch was lost.
+        """Look at all that it shows, unless that was done since we lost touch.
 
-        A single release that the coordinator cannot show as one is passed over: it is looked at again before anything
-        is done about it, and must not keep the party from all others.
+        A single release that the coordinator cannot show as one is passed over: we look at it again before we do
+        anything about it, and it must not keep the party from all others.
         """
         aim, proposals = witness.wanted, self.proposals
         if witness.done == aim:
@@ -262,7 +263,6 @@ class Witnesses:
         self._keep(witness, {name: signed for name, signed in further.items() if signed is not None})
 
     def _further(self, witness: Witness, name: str, pin: str, shown: Opened | None) -> SignedDocument | None:
-        """A fellow member's head that goes further than the one that is kept. The one that does is brought back."""
         kept = self._kept(witness, name)
         if shown is not None and (kept is None or shown[0].height > kept[0].height):
             return shown[2] if shown[1].fingerprint == pin else None

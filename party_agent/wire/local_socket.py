@@ -4,7 +4,7 @@ A process that reaches it as the home's user, or as root, is the operator. It ne
 another process could catch. Neither end takes an address from the environment or from a file, so nothing leads it
 elsewhere.
 
-The kernel says who is at the other end (SO_PEERCRED). Where it does not, outside Linux, the modes of home (0700) and
+The kernel says who is at the other end (SO_PEERCRED). If it does not, outside Linux, the modes of home (0700) and
 socket (0600) alone decide.
 """
 
@@ -33,8 +33,6 @@ _PEER = struct.Struct("3i")  # pid, uid and gid: `struct ucred` of unix(7)
 
 
 class _Listener(socket.socket):
-    """Takes connections of this process's user and of root only."""
-
     def accept(self) -> tuple[socket.socket, Any]:
         connection, address = super().accept()
         if user_of(connection) not in {None, _ROOT, os.geteuid()}:
@@ -64,8 +62,8 @@ def listen(path: Path) -> socket.socket:
 class AgentTransport(httpx.BaseTransport):
     """The way to the agent that listens at `path`; it leads through no proxy, whatever the environment says.
 
-    Requests raise UnreachableError where none answers, and PeerError where another user's process listens there, which
-    is sent nothing.
+    Requests raise UnreachableError if none answers, and PeerError if another user's process listens there, which is
+    sent nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,12 +87,12 @@ class AgentTransport(httpx.BaseTransport):
 
 
 def user_of(connection: socket.socket) -> int | None:
-    """The user whose process is at the other end, as when it connected or began to listen; None if nobody says."""
+    """The user of the process at the other end, as when it connected or began to listen; None if unknown."""
     return None if (peer := _peer(connection)) is None else peer[1]
 
 
 def process_at(path: Path, *, timeout_seconds: float) -> int | None:
-    """The process that listens at `path`; None where nobody says. Raises UnreachableError where none does."""
+    """The process that listens at `path`; None if unknown. Raises UnreachableError if none does."""
     with reaching(str(path)):
         try:
             with _connect(path, timeout_seconds) as connection:
@@ -136,7 +134,7 @@ def _require_agent(connection: socket.socket, path: Path) -> None:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """What the kernel is given. A home may lie deeper than the address of a socket is long; on Linux it is opened."""
+    """The address for the kernel. A home may lie deeper than a socket's address is long; on Linux it is opened."""
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         yield str(path)
         return

@@ -1,23 +1,24 @@
-"""What the owner of a table alone is told of it: sentences that follow from rows, for who may see exact counts.
+"""What the owner of a table alone is told of it, and who that is: sentences that follow from rows, with exact counts.
 
 Adversary: another member, or a reader of a schema. No charge pays for these, so nothing of them leaves the owner's
-screen, and each says so where its reader could be led to pass it on.
+screen, and each says so if its reader could be led to pass it on.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from commingle.shared.documents.schema import Attribute, NumericAttribute, words_for_missing
 from commingle.shared.documents.subject_ids import EXACT, prefix_rule
 from commingle.shared.text import counted
 
 _TOO_WIDE = 10
-"""Hundredths of its bounds that a number fills, for its owner to be told."""
+"""If a number fills no more hundredths of its bounds, we tell its owner."""
 _FAR = 2
-"""How many times a study's n a party's own number is, or a part of it, for its owner to be told."""
+"""If a party's own number is so many times a study's n, or such a part of it, we tell its owner."""
 
 
 def miscounted(dataset: str, held: int, n: int) -> str | None:
-    """That a keyed data set holds twice as many people as n, half as many, or farther off: for its owner alone."""
+    """A keyed data set holds twice as many people as n, half as many, or is farther off: for its owner alone."""
     if n < _FAR * held < _FAR**2 * n:
         return None
     costs = "with so few buckets many people share one, and are left out" if n < held else "it costs noise or time"
@@ -28,7 +29,7 @@ def miscounted(dataset: str, held: int, n: int) -> str | None:
 
 
 def words_for_wide(attribute: Attribute, filled: int) -> str | None:
-    """That bounds are ten times as wide as a number's values or wider: for its owner alone.
+    """A number's bounds are ten times as wide as its values or wider: for its owner alone.
 
     Adversary: a reader of the schema. An owner who fits bounds to rows tells of the people at both ends.
     """
@@ -43,7 +44,7 @@ def words_for_wide(attribute: Attribute, filled: int) -> str | None:
 
 
 def id_words(forms: Sequence[str], rules: Sequence[str]) -> str | None:
-    """How ids are written, for the owner to compare with other members'; None where there is nothing to say."""
+    """How ids are written, for the owner to compare with other members'; None if there is nothing to say."""
     if not forms:
         return None
     said = (
@@ -65,7 +66,7 @@ def cell_words(
     filled: Mapping[str, int],
     missing: Mapping[str, int] | None,
 ) -> list[str]:
-    """What is to be looked at in the cells of n people, in sentences; `missing` is None for who may see no counts."""
+    """What to look at in the cells of n people, in sentences; `missing` is None for who may see no counts."""
     found = list[str]()
     for one in attributes:
         if beyond := clipped.get(one.name, 0):
@@ -75,3 +76,26 @@ def cell_words(
         words = words_for_wide(one, filled.get(one.name, 0)), words_for_missing(one, (missing or {}).get(one.name))
         found += filter(None, words)
     return found
+
+
+class Viewer(StrEnum):
+    """Who looks at the local API or the console."""
+
+    OPERATOR = "operator"
+    TOKEN = "token"  # noqa: S105 - no secret
+    PERSON = "person"
+    SENDER = "sender"
+
+
+_SEE_COUNTS = frozenset({Viewer.OPERATOR, Viewer.SENDER})
+"""A sender has pushed the very rows that are counted."""
+
+
+def sees_counts(viewer: Viewer) -> bool:
+    """Whether a viewer is shown exact counts, of subjects or of cells that are missing, clipped or changed.
+
+    They follow from rows, and no charge pays for them. If it is private who is there, a number of rows that is one more
+    tells it. So the operator, who has the rows, sees them and nobody else does, whatever a token or a link may do.
+    Whatever shows a count asks here, and knows no way of its own. A job counts the rows it has read.
+    """
+    return viewer in _SEE_COUNTS

@@ -21,9 +21,8 @@ from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
 from commingle.coordinator.publisher import Publisher
 from commingle.party_agent.edge.loop import Loops
-from commingle.party_agent.edge.serving import open_services
 from commingle.party_agent.home.home import Home
-from commingle.party_agent.operate.compose import compose_agents
+from commingle.party_agent.operate.compose import compose_agents, open_services
 from commingle.services.errors import ProcessError
 from commingle.services.testing.processes import Command, last_lines, only_processes, printed
 from commingle.shared.runtime.files import close_to_others

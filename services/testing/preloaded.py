@@ -29,7 +29,8 @@ COMMANDS = (
 LATER = (
     "anyio._backends._asyncio",
     "commingle.coordinator.http.app",
-    "commingle.party_agent.edge.serving",
+    "commingle.party_agent.edge.app",
+    "commingle.party_agent.edge.webhook",
     "commingle.shared.mechanisms.rows.block",
     "httpcore",
     "numpy.ma",

@@ -7,10 +7,10 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from commingle.coordinator.access import create_token, revoke_token
 from commingle.coordinator.errors import NameTakenError, UnknownError
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
+from commingle.coordinator.members import create_token, revoke_token
 from commingle.shared.documents.model import encode
 from commingle.shared.release.matrix import ARROW_STREAM
 from tests.world.coordinator import Honest, Hub, Parties, Proposed, key_of, problem

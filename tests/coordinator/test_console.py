@@ -6,7 +6,7 @@ from html import unescape
 import httpx
 import pytest
 
-from commingle.coordinator.console.app import create_console
+from commingle.coordinator.http.console import create_console
 from commingle.coordinator.http.views import release_details
 from commingle.shared.runtime.oidc import Provider
 from commingle.shared.runtime.pages.doors import LinkDoor, Session, SsoDoor

@@ -6,9 +6,9 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from commingle.coordinator.contributions import expect_message, store_message
 from commingle.coordinator.errors import StateError
 from commingle.coordinator.members import revoke
+from commingle.coordinator.rounds import expect_message, store_message
 from commingle.shared.documents.row_maps import first_stage_of
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.mechanisms.moments.entries import open_matrix

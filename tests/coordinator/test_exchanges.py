@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commingle.coordinator.contributions import expect_message, store_message
+from commingle.coordinator.rounds import expect_message, store_message
 from commingle.shared.documents.statements import DeviationError
 from commingle.shared.mechanisms.moments.exchange.messages import ReplyStatement, quotations
 from commingle.shared.runtime import faults

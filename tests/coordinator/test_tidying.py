@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from commingle.coordinator.blobs import LEAST_AGE, BlobDirectory
-from commingle.coordinator.contributions import expect_block, store_block
 from commingle.coordinator.coordinator import export_audit
 from commingle.coordinator.errors import StateError, StorageError, TooManyProposalsError
 from commingle.coordinator.http.views import release_details
 from commingle.coordinator.members import linkage_keys
-from commingle.coordinator.proposals import propose, reject
 from commingle.coordinator.publisher import clean, expire, prune, publish
+from commingle.coordinator.rounds import expect_block, propose, reject, store_block
 from commingle.shared.documents.model import encode
 from commingle.shared.release.audit import verify_coordinator_audit
 from tests.coordinator.test_relaying import message, send

@@ -10,7 +10,7 @@ AT_ROUNDS = ("decisions", "exchange_cheats", "malicious_coordinator", "set_back"
 ATTACKS = {
     *(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "hostile").glob("test_*.py")),
     *(f"tests/party_agent/rounds/test_{name}.py" for name in AT_ROUNDS),
-    "tests/party_agent/data/test_cells_decide_nothing.py",
+    "tests/party_agent/home/test_cells_decide_nothing.py",
 }
 
 

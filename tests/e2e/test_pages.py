@@ -13,7 +13,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Page, sync_playwright
 
 from commingle import ReleaseClient
-from commingle.coordinator.console.app import create_console as coordinator_console
+from commingle.coordinator.http.console import create_console as coordinator_console
 from commingle.party_agent.console.app import create_console as agent_console
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app as local_api

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.exc import OperationalError
 
-from commingle.coordinator.proposals import propose
 from commingle.coordinator.publisher import Publisher
+from commingle.coordinator.rounds import propose
 from commingle.party_agent.errors import StaleLedgerError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import AutoApproval, Policy

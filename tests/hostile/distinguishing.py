@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.home.home import Home
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release

@@ -15,9 +15,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from commingle.coordinator.access import CoordinatorScope, create_token
 from commingle.coordinator.http.app import create_app
 from commingle.coordinator.http.streams import Feed
+from commingle.coordinator.members import CoordinatorScope, create_token
 from commingle.shared.documents.dsse import SigningKey, seal
 from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
 from commingle.shared.documents.model import encode

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.home.home import EngineSettings
 from commingle.party_agent.private.engine import Engine, own_processes
 from commingle.shared.errors import CommingleError

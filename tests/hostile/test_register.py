@@ -280,7 +280,7 @@ def test_fault_of_a_reading_is_logged_by_its_kind_alone(
         raise RuntimeError("SENTINEL")
 
     with consortium.agent("clinic") as agent, capture_logs() as logs:
-        monkeypatch.setattr("commingle.party_agent.data.datasets.write_snapshot", fail)
+        monkeypatch.setattr("commingle.party_agent.home.datasets.write_snapshot", fail)
         agent.datasets.try_again("main")
     assert [log["fault"] for log in logs if log["event"] == "data set not read again"] == ["RuntimeError"]
     assert "SENTINEL" not in repr(logs)

@@ -26,8 +26,8 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import DataError
 from commingle.party_agent.home.tokens import EVERY_SCOPE, AgentScope, create_token
 from commingle.party_agent.regression.service import Regressions
-from commingle.party_agent.rounds.jobs import Viewer, sees_counts
 from commingle.party_agent.wire.answers import EXAMPLES
+from commingle.party_agent.wire.owner_words import Viewer, sees_counts
 from commingle.shared.documents.regression import RegressionRequest, RegressionResult
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import StatedPurpose

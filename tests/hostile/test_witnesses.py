@@ -8,7 +8,7 @@ import pytest
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import AutoApproval, Policy
-from commingle.party_agent.operate.adoption import adopt_branch, find_lost_branch
+from commingle.party_agent.operate.backup import adopt_branch, find_lost_branch
 from commingle.party_agent.operate.membership import rotate_key
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import Proposal

@@ -67,7 +67,7 @@ def test_without_a_compiler_the_wheel_lacks_loops_alone_and_the_build_says_so(
 
 def test_wheel_carries_the_migrations_and_the_tables_that_modules_read(wheel: Path) -> None:
     assert any("store/migrations/versions/" in name for name in contents(wheel))
-    assert {"commingle/shared/documents/words.txt", "commingle/party_agent/data/ranges.csv"} <= contents(wheel)
+    assert {"commingle/shared/documents/words.txt", "commingle/party_agent/home/ranges.csv"} <= contents(wheel)
 
 
 def test_wheel_of_the_sdist_is_the_wheel_of_the_tree(wheel: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.client.files import ReleaseFiles

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.coordinator.proposals import reject
-from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.coordinator.rounds import reject
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.home.home import Home, PartySettings, PinnedCoordinator
 from commingle.party_agent.home.policy import AutoApproval, Policy
 from commingle.party_agent.ledger.store import AgentStore

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.coordinator.members import invite, newest_heads
-from commingle.coordinator.proposals import propose
+from commingle.coordinator.rounds import propose
 from commingle.coordinator.store.releases import ReleaseRow
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.shared.documents.dsse import Envelope, SigningKey, open_envelope, seal

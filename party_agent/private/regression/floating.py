@@ -308,9 +308,9 @@ def _hessian(sample: Sample, ridge: float) -> Floats:
 def _root(hessian: Floats) -> Floats:
     """K with K K^T = H.
 
-    AdaOPS takes lambda_min from a measurement, so that H may be singular where its noise is beyond its tail, which
-    delta pays for. Whether that happens depends on rows, so it must not show as a failure: K is then a root of the
-    nearest H that is not.
+    AdaOPS takes lambda_min from a measurement, so H may be singular if its noise is beyond its tail, which delta pays
+    for. Whether that happens depends on rows, so it must not show as a failure: K is then a root of the nearest H that
+    is not singular.
     """
     with suppress(np.linalg.LinAlgError):
         return np.asarray(np.linalg.cholesky(hessian), np.float64)

@@ -44,12 +44,12 @@ class NoiseCalibration(StrEnum):
 
 
 GAUSSIAN = frozenset({NoiseCalibration.CLASSICAL, NoiseCalibration.ANALYTIC, NoiseCalibration.ZCDP})
-"""Those of Gaussian measurements."""
+"""Calibrations of Gaussian measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What is asked of a method: (epsilon, delta)-DP between neighbours, and how noise is derived from it."""
+    """(epsilon, delta)-DP between neighbours, as asked of a method, and how noise is derived from it."""
 
     epsilon: float
     delta: float
@@ -62,7 +62,6 @@ class Privacy:
 
     @property
     def replaces(self) -> bool:
-        """Whether neighbours differ in one row's values, and not by one row."""
         return self.adjacency is Adjacency.REPLACE_ONE
 
     def as_add_remove(self) -> "Privacy":
@@ -80,7 +79,6 @@ class Privacy:
 
 
 def require_calibration(privacy: Privacy, known: Collection[NoiseCalibration]) -> None:
-    """Raise ParameterError unless the method knows the calibration."""
     if privacy.calibration not in known:
         raise ParameterError(
             f"this method has no calibration {privacy.calibration}", remedy=f"Use one of: {', '.join(sorted(known))}."
@@ -113,7 +111,7 @@ def gaussian_multiplier(privacy: Privacy, parts: int) -> float:
 
 
 def gaussian_plan(privacy: Privacy, parts: int) -> Loss:
-    """What those measurements cost: their rho, whatever epsilon was asked for; delta 0."""
+    """The cost of those measurements: their rho, whatever epsilon was asked for; delta 0."""
     one = planned_loss(gaussian_multiplier(privacy, parts))
     return Loss(sum((one for _ in range(parts)), start=ZERO))
 
@@ -124,20 +122,16 @@ def analytic_multiplier(epsilon: float, delta: float) -> float:
 
 
 class Parts(ABC):
-    """One measurement under way."""
-
     @abstractmethod
     def part(self, value: Floats, *, weight: float = 1.0, symmetric: bool = False) -> Floats:
         """`value` plus noise of variance (multiplier * sensitivity)^2 / weight, that of its squared distance.
 
-        Of a symmetric value noise is drawn for the upper triangle and mirrored, with half that variance off the
+        The noise of a symmetric value is drawn for the upper triangle and mirrored, with half that variance off the
         diagonal: an entry stands for two, and the squared Frobenius distance counts it twice.
         """
 
 
 class Measure(ABC):
-    """Adds Gaussian noise."""
-
     @abstractmethod
     def begin(self, *, sensitivity: float, multiplier: float, entries: int) -> Parts:
         """A measurement in parts; a part may be chosen in view of the noisy ones before it.

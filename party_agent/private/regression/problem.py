@@ -1,6 +1,6 @@
 """What every method takes and gives: rows of a regression within their bounds in, privatised coefficients out.
 
-Encoded rows become those of the regression each from itself and public numbers (docs/design/estimation.md).
+Each encoded row becomes one of the regression from itself and public numbers (docs/design/estimation.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Sample:
     Attributes:
         x: n x d, every row's Euclidean norm at most row_bound.
         y: n labels, |y| at most label_bound.
-        public_n: about how many rows there are, where the exact number is private.
+        public_n: about how many rows there are, if the exact number is private.
     """
 
     x: Floats = field(repr=False)
@@ -44,7 +44,7 @@ class Sample:
 
     @property
     def n(self) -> int:
-        """The number of rows as a method may know it: the public figure, where there is one."""
+        """The number of rows as a method may know it: the public figure, if there is one."""
         return len(self.y) if self.public_n is None else self.public_n
 
     @property
@@ -130,7 +130,7 @@ class RowMap:
         mapping: `maximum` leaves rows as they are, all within one bound; `per_row` divides each by its norm, and
             `per_row_with_label` its label too (Kalaja 2020, 3.2).
         intercept: whether a column of ones comes first, before the norm is taken.
-        row_norm: encoded features of a row are scaled down to it; None where their bounds do.
+        row_norm: encoded features of a row are scaled down to it; None if their bounds do.
     """
 
     mapping: RowMapping = "maximum"

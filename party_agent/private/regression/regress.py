@@ -46,14 +46,14 @@ _UP = 1 + 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What is common to all.
+    """What all methods have.
 
     Attributes:
         name: the paper's name, in lower case.
         calibrations: those whose guarantee is proved.
         guarantee: one sentence for a privacy statement.
         loss: what it costs under the adjacency it is asked for, from public parameters alone.
-        wider: what its rho is under replace_one, over that under add_remove; None where it goes by groups of two.
+        wider: its rho under replace_one over that under add_remove; None if it goes by groups of two.
         counted: whether its guarantee needs the exact number of rows, which is private under add_remove.
     """
 
@@ -108,7 +108,7 @@ class PublicMethod(Method):
 
 @dataclass(frozen=True, slots=True)
 class StagedMethod(Method):
-    """`sums.two_stage`: on encoded rows, the label last, that it maps itself; of stages planned for its loss."""
+    """`sums.two_stage`, on encoded rows with the label last. It maps rows itself, in stages planned for its loss."""
 
 
 def _by_its_own_proof(privacy: Privacy) -> Loss:
@@ -219,8 +219,9 @@ class PrivateRegression:
         rows: how encoded rows become those of the regression.
         label_bound: the encoded target is cut to it.
         public: second moments of public rows so mapped; needed by `PublicMethod`.
-        n: how many rows there are as everybody may know it: the registered number under replace_one, a public figure
-            under add_remove, where the number is private.
+        n: how many rows there are as everybody may know it: the registered number under replace_one, a public
+            figure
+            under add_remove, which keeps the number private.
         stages: planned for what the method costs; needed by `StagedMethod`.
     """
 
@@ -240,7 +241,6 @@ class PrivateRegression:
 
     @property
     def row_bound(self) -> float:
-        """Norm of a row with its intercept."""
         return self.rows.bound(len(self.features))
 
 
@@ -253,11 +253,11 @@ def regress(
     generator: Callable[[], Generator],
     progress: Progress = lambda _: None,
 ) -> Estimate:
-    """Privatised coefficients in encoded units, the intercept first, 0 where there is none to fit.
+    """Privatised coefficients in encoded units, the intercept first, 0 if there is none to fit.
 
     Guarantee: that of `charge` in the unit of the data set (docs/proofs/regression.md;
-    docs/proofs/noise-and-accounting.md, 6).
-    Noise is drawn once, after the debit that `charge` stands for and after the last row was read.
+    docs/proofs/noise-and-accounting.md, 6). Noise is drawn once, after the debit that `charge` stands for and after the
+    last row was read.
 
     Args:
         snapshot: of the data set.
@@ -265,7 +265,7 @@ def regress(
         charge: the committed debit. It must cover the task.
         draw: sampler of Gaussian noise on a lattice, seeded by the operating system.
         generator: makes floating-point noise, for methods that have no other.
-        progress: told the rows read.
+        progress: takes the number of rows read.
 
     Raises:
         LostError: the snapshot is gone or damaged; no noise has been drawn then.

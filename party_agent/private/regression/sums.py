@@ -40,12 +40,11 @@ from commingle.shared.errors import ParameterError
 from commingle.shared.estimation.posterior import EntryLikelihood, posterior_mode
 
 WIDER = Fraction(9, 4)
-"""What a measurement of the sums costs under replace_one, over what it costs under add_remove, in rho."""
+"""The rho of a measurement of the sums under replace_one, over that under add_remove."""
 _FAILURE = 0.05
 
 
 def sums_loss(privacy: Privacy) -> Loss:
-    """What both sums cost together; public."""
     return gaussian_plan(privacy, 1)
 
 
@@ -101,7 +100,7 @@ def norm_bound(d: int) -> float:
 
 
 def solve(system: Floats, right: Floats) -> Floats:
-    """system^-1 right; the least-norm solution where the noise made the system singular. Post-processing."""
+    """system^-1 right; the least-norm solution if the noise made the system singular. Post-processing."""
     return np.linalg.lstsq(system, right)[0].astype(np.float64)
 
 
@@ -177,7 +176,7 @@ def residuals(sample: Sample, theta: Floats, *, bound: float) -> Sample:
 def stages_of(privacy: Privacy, target: Attribute, features: tuple[Attribute, ...], n: int) -> TwoStages:
     """Planned for what its calibration allows, so that a reader of that loss can plan them again.
 
-    Where a row may be there or not, how many there are is measured with the sums.
+    If a row may be there or not, the number of rows is measured with the sums.
 
     Raises ParameterError: too little for exact sums in stages.
     """
@@ -316,7 +315,7 @@ def dp_pmtolse(sample: Sample, public: PublicMoments, privacy: Privacy, measure:
 
 
 PMTSE_WIDER = 2
-"""What the measurement costs under replace_one, over what it costs under add_remove, in rho (proof, 9.2)."""
+"""The rho of the measurement under replace_one, over that under add_remove (proof, 9.2)."""
 
 
 def dp_pmtse(sample: Sample, public: PublicMoments, privacy: Privacy, measure: Measure) -> Estimate:

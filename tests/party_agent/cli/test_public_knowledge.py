@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commingle.party_agent.data.ranges import draft_schema, known_ranges
+from commingle.party_agent.home.ranges import draft_schema, known_ranges
 from commingle.shared.documents.model import decode
 from commingle.shared.documents.schema import Whitening, parse_attributes
 from commingle.shared.dp.fixed_point import IntegerMap

@@ -22,8 +22,8 @@ from commingle.party_agent.edge.views import export_audit, ledger_view, proposal
 from commingle.party_agent.home.tokens import EVERY_SCOPE, create_token
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.forecasts import Forecasts
-from commingle.party_agent.rounds.jobs import Viewer
 from commingle.party_agent.wire.answers import EXAMPLES, LedgerView, ProposalView
+from commingle.party_agent.wire.owner_words import Viewer
 from commingle.shared.documents.model import encode, text_digest
 from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.schema import Whitening

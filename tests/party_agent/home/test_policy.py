@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commingle.party_agent.data.datasets import Dataset
+from commingle.party_agent.home.datasets import Dataset
 from commingle.party_agent.home.policy import (
     AutoApproval,
     OpeningHours,

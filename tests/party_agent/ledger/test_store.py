@@ -246,7 +246,7 @@ def test_waiting_proposals_are_examined_without_adding_up_all_charges_for_each(
     with pair.agent("clinic") as agent:
         before = agent.ledger.lost()
         for number, spec in enumerate(waiting):
-            assert agent.examine(spec, spec.party("clinic"), f"{number:064}") == ()
+            assert agent.examine(spec, f"{number:064}") == ()
             if number == 0:
                 assert len(added) >= 2 * 4
                 added.clear()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from commingle.party_agent.cli.party import party
+from commingle.party_agent.cli import party
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.backup import restore_backup, write_backup

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from commingle.party_agent.data.datasets import DatasetRequest, Datasets
 from commingle.party_agent.errors import SourceError
+from commingle.party_agent.home.datasets import DatasetRequest, Datasets
 from commingle.party_agent.ledger.ledger import Cap, Ledger
 from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.parquet_store import PartitionedSource, list_partitions

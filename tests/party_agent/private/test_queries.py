@@ -149,7 +149,6 @@ def test_every_database_is_read_in_its_own_words(
 @pytest.mark.slow
 def test_parser_is_loaded_for_queries_only() -> None:
     known = (
-        "import sys, commingle.party_agent.cli.party, commingle.party_agent.data.datasets\n"
-        "print('sqlglot' in sys.modules)"
+        "import sys, commingle.party_agent.cli, commingle.party_agent.home.datasets\nprint('sqlglot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", known], capture_output=True, check=True).stdout == b"False\n"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from commingle.party_agent.data.datasets import DatasetRequest
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.ledger.store import Regression

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from commingle.__main__ import main
-from commingle.party_agent.cli.party import party
+from commingle.party_agent.cli import party
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.regression.sums import STABLE
 from commingle.services.client.verify_cli import verify

@@ -14,8 +14,8 @@ import pytest
 from commingle.coordinator.publisher import Publisher, ask_again
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.party import KEPT_AFTER_PUBLICATION, Outbox
 from commingle.party_agent.rounds.proposals import Decision
-from commingle.party_agent.rounds.release_files import KEPT_AFTER_PUBLICATION, Outbox
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError

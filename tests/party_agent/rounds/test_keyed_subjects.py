@@ -14,7 +14,8 @@ from commingle.party_agent.edge.views import export_audit, ledger_view, proposal
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.rounds.forecasts import Forecasts
-from commingle.party_agent.rounds.jobs import Jobs, Viewer
+from commingle.party_agent.rounds.party import Jobs
+from commingle.party_agent.wire.owner_words import Viewer
 from commingle.shared.documents.dsse import seal
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.model import encode
@@ -28,7 +29,7 @@ from commingle.shared.errors import NoOverlapError
 from commingle.shared.mechanisms.moments.block import Buckets
 from commingle.shared.mechanisms.rows.sketch import SignStream
 from commingle.shared.release.audit import verify_party_audit
-from tests.party_agent.data.test_readings import register
+from tests.party_agent.home.test_readings import register
 from tests.party_agent.releasing import look, published, spent
 from tests.party_agent.rounds.test_exchange import matrix_of, rows_by_subject
 from tests.world.consortium import (

@@ -12,8 +12,9 @@ import pytest
 
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.policy import OpeningHours
-from commingle.party_agent.rounds.jobs import Jobs, Stage
+from commingle.party_agent.rounds.party import Jobs
 from commingle.party_agent.rounds.proposals import Decision
+from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.model import canonical_json, encode
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec

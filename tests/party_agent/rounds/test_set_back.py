@@ -15,7 +15,7 @@ from commingle.__main__ import main
 from commingle.party_agent.edge.loop import Loop
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, LedgerError, StaleLedgerError, UnwitnessedError
-from commingle.party_agent.operate.adoption import LostBranch, adopt_branch, find_lost_branch
+from commingle.party_agent.operate.backup import LostBranch, adopt_branch, find_lost_branch
 from commingle.party_agent.operate.compose import compose_agents
 from commingle.party_agent.regression.service import Regressions
 from commingle.shared.documents.model import encode

@@ -10,7 +10,7 @@ from rich.console import Console
 from commingle.party_agent.cli.decide import show_proposal
 from commingle.party_agent.edge.views import proposal_view
 from commingle.party_agent.rounds.forecasts import Forecasts
-from commingle.party_agent.rounds.jobs import Viewer
+from commingle.party_agent.wire.owner_words import Viewer
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.manifest import PrivacyStatement

@@ -16,7 +16,7 @@ import pytest
 
 from commingle.__main__ import commingle, main
 from commingle.coordinator.cli import coordinator
-from commingle.party_agent.cli.party import party
+from commingle.party_agent.cli import party
 from commingle.shared.runtime.cli import LazyGroup, changes, emit, run
 from tests.world.command import run_command
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from commingle.coordinator.cli import coordinator
-from commingle.party_agent.cli.party import party
+from commingle.party_agent.cli import party
 from commingle.services.client.release_cli import fit
 from commingle.services.client.remote import ReleaseClient
 from commingle.services.learner.cli import learner

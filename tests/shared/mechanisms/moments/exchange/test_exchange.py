@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from commingle.party_agent.rounds.release_files import ExchangeFiles
+from commingle.party_agent.rounds.exchange import ExchangeFiles
 from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.spec import PartySpec

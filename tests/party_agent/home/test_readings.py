@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from commingle.__main__ import main
-from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.edge.api import LocalApi, OwnThread
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.errors import DataError, LostError
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.sources import FileSource
 from commingle.party_agent.rounds.agent import Agent

@@ -1,4 +1,4 @@
-"""Members, rounds and their progress, as they go on, over HTTP: read from the database each time."""
+"""The operator's console: members, rounds and their progress, on this machine. It reads, and changes nothing."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

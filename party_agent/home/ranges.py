@@ -1,7 +1,7 @@
 """Bounds and levels that are public knowledge, for drafting schemas: no row is looked at for them.
 
-The ranges are wide: what is seen in living adults and children, not what is normal. Narrower ones give better releases
-where a consortium knows its population; they are given in a table of the same form.
+The ranges are wide: what is seen in living adults and children, not what is normal. Narrower ones give better releases.
+If a consortium knows its population, it gives them in a table of the same form.
 """
 
 import csv
@@ -29,7 +29,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is known of a kind of column: levels, or bounds and a unit; `given` by the caller's own table."""
+    """Public knowledge of a kind of column: levels, or bounds and a unit; `given` by the caller's own table."""
 
     name: str
     unit: str
@@ -42,7 +42,6 @@ class Range:
         return ", ".join(self.levels) or f"{self.lower} to {self.upper} {self.unit}".strip()
 
     def attribute(self, column: str) -> Attribute:
-        """A column of this kind. Raises SettingsError."""
         try:
             if len(self.levels) == _BINARY:
                 return BinaryAttribute(name=column, levels=(self.levels[0], self.levels[1]))
@@ -57,7 +56,7 @@ class Range:
 
 
 def known_ranges(table: Path | None = None) -> tuple[Range, ...]:
-    """Those of a CSV (name, unit, lower, upper, levels separated by `|`), and the public ones after them."""
+    """The ranges of a CSV (name, unit, lower, upper, levels separated by `|`), and the public ones after them."""
     given: tuple[Range, ...] = ()
     if table is not None:
         try:
@@ -72,10 +71,10 @@ def known_ranges(table: Path | None = None) -> tuple[Range, ...]:
 def draft_schema(
     columns: Iterable[str], ranges: Iterable[Range], units: Mapping[str, str]
 ) -> tuple[list[tuple[Attribute, Range]], list[str]]:
-    """Attributes of the columns that a range is known for, each with that range; and the other columns.
+    """Attributes of the columns that we know a range for, each with that range; and the other columns.
 
-    A column is known by its name, with or without its unit behind it. Where a range is known in several units and
-    neither `units` nor the name says which, it is not known.
+    A column is known by its name, with or without its unit behind it. If a range is known in several units and neither
+    `units` nor the name says which, it is not known.
     """
     known, drafted, unknown = tuple(ranges), list[tuple[Attribute, Range]](), list[str]()
     for column in columns:

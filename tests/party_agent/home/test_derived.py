@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commingle.__main__ import main
-from commingle.party_agent.data.datasets import DatasetRequest
 from commingle.party_agent.errors import ConflictError, DataError, SourceError
+from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.operate.doctor import examine_home
 from commingle.party_agent.private.derived import parse_derived
 from commingle.party_agent.private.sources import FileSource, PushedSource

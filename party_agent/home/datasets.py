@@ -1,8 +1,8 @@
 """Data sets that the owner has declared, and the snapshot of each that releases are made of.
 
-The owner alone says where rows are, how they are read, what identifies subjects and which attributes there are. A
-token names a data set and asks for it to be read again, or pushes its rows; it chooses nothing else, and it learns
-nothing of what was read. While a data set cannot be read again, releases go on with the snapshot that there is.
+The owner alone says where rows are, how they are read, what identifies subjects and which attributes there are. A token
+names a data set and asks for it to be read again, or pushes its rows. It chooses nothing else and learns nothing of
+what was read. While a data set cannot be read again, releases go on with its last snapshot.
 """
 
 import secrets
@@ -74,12 +74,11 @@ class DatasetRequest(WireModel):
 
     @property
     def unit(self) -> Adjacency:
-        """In which it is released, regressed and charged."""
         return unit_of(keyed=self.subjects == "keyed")
 
     @property
     def key(self) -> SubjectKey:
-        """What identifies a person. Raises SpecError: not one rule for each column."""
+        """Raises SpecError: not one rule for each column."""
         return SubjectKey.of(self.subject_id, self.id_rules)
 
 
@@ -114,21 +113,20 @@ class Dataset(DatasetRequest):
 
     @property
     def id_words(self) -> str | None:
-        """How ids are written, for the operator to compare with other members'; None where there is nothing to say."""
         return id_words(self.id_forms, self.key.rules)
 
     def missing_words(self, names: Iterable[str]) -> list[str]:
-        """What becomes of missing cells of these attributes, and how many there are, in sentences: for the operator."""
+        """Sentences for the operator: what becomes of these attributes' missing cells, and how many there are."""
         found = {a.name: words_for_missing(a, self.missing.get(a.name, 0)) for a in self.attributes}
         return [words for name in names if (words := found.get(name)) is not None]
 
     def wide_words(self, names: Iterable[str]) -> list[str]:
-        """Which of these numbers have bounds much wider than their values, in sentences: for the operator."""
+        """Sentences for the operator: which of these numbers have bounds much wider than their values."""
         found = {a.name: words_for_wide(a, self.filled.get(a.name, 0)) for a in self.attributes}
         return [words for name in names if (words := found.get(name)) is not None]
 
     def view(self, *, counts: bool) -> DatasetView:
-        """What the member's own people are shown: no digest, no password. Counts, which follow from rows, if wanted."""
+        """What the member's own people are shown: no digest, no password; counts, which follow from rows, if wanted."""
         of_rows = {"n", "ids_changed", "id_forms", "clipped", "missing", "filled", "read"} if counts else set()
         shown = self.model_dump(include={"name", "subject_id", "id_rules", "subjects", "people"} | of_rows)
         made = tuple(map(str, self.derived)) or None
@@ -150,7 +148,7 @@ class Datasets:
     def register(self, request: DatasetRequest, *, replace: bool, progress: Progress = lambda _: None) -> Dataset:
         """Declare a data set, which may `replace` one of its name, and read it unless its rows are pushed later.
 
-        It is for its owner, who may be told what its rows are like.
+        This is for its owner, whom we may tell what its rows are like.
         """
         with self._one_at_a_time:  # so that no related one is registered meanwhile
             self._require_possible(request, replace=replace)
@@ -162,7 +160,7 @@ class Datasets:
     def read_again(self, name: str, *, strict: bool, progress: Progress = lambda _: None) -> Dataset:
         """Read a declared data set again: strictly for its owner, totally for everybody else.
 
-        Where that fails, the snapshot that there was stays.
+        If that fails, the former snapshot stays.
         """
         declared = self.readable(name)
         return self._read(declared, self._table(declared, strict=strict), strict=strict, progress=progress)
@@ -180,17 +178,15 @@ class Datasets:
             _log.error("data set not read again", dataset=name, fault=type(error).__name__)
 
     def push(self, declared: DatasetRequest, pieces: Sequence[Piece], *, upload: str) -> Dataset:
-        """Take pushed rows in place of those there were. Raises DataError: a person is in two pieces."""
+        """Take pushed rows in place of the former ones. Raises DataError: a person is in two pieces."""
         table = SourceTable(pieces, declared.key, declared.attributes)
         return self._read(declared, table, strict=True, upload=upload)
 
     def find(self, name: str) -> Dataset | None:
-        """A data set by name, once its rows have been read."""
         found = self._find(name)
         return found if found and found.snapshot else None
 
     def get(self, name: str) -> Dataset:
-        """A data set that has been read. Raises NotFoundError."""
         dataset = self.find(name)
         if dataset is None:
             raise NotFoundError(
@@ -200,7 +196,6 @@ class Datasets:
         return dataset
 
     def declaration(self, name: str) -> DatasetRequest:
-        """What its owner declared. Raises NotFoundError."""
         if (known := self._find(name)) is None:
             raise NotFoundError(
                 f"there is no data set {name}", remedy="Its owner declares it: commingle party datasets add"
@@ -208,7 +203,7 @@ class Datasets:
         return known.declared
 
     def readable(self, name: str) -> DatasetRequest:
-        """What its owner declared, where that says where to read it. Raises NotFoundError, ConflictError."""
+        """What its owner declared, if that says where to read it. Raises NotFoundError, ConflictError."""
         declared = self.declaration(name)
         if isinstance(declared.source, PushedSource):
             raise ConflictError(f"rows of data set {name} are pushed", remedy="Push them again.")
@@ -220,7 +215,7 @@ class Datasets:
             return [stored_dataset(row["body"]) for row in rows]
 
     def snapshot(self, digest: str | None) -> Snapshot:
-        """One that a data set or a charge names. Raises NotFoundError: it is not kept any more."""
+        """The snapshot that a data set or a charge names. Raises NotFoundError: it is not kept any more."""
         with self.store.reading() as db:
             row = db.execute("SELECT * FROM snapshots WHERE digest = ?", (digest,)).fetchone()
         if row is None:
@@ -228,7 +223,7 @@ class Datasets:
         return self._opened(row)
 
     def related(self, name: str) -> frozenset[str]:
-        """The data set and all whose people it may share, or whose source: what they lose adds up for a person.
+        """The data set and all that may share its people, or share its source: a person's losses in them add up.
 
         Privacy: by what was declared. Whether two tables do have somebody in common must decide nothing that shows.
         """
@@ -321,10 +316,8 @@ class Datasets:
             raise ConflictError(f"data set {request.name} exists", remedy="Choose another name or use --replace.")
 
     def _require_one_unit(self, request: DatasetRequest) -> None:
-        """Raise ConflictError where a person's losses would be in two units (docs/proofs/noise-and-accounting.md, 3.4).
-
-        A list tells who is on it, which a keyed data set keeps private: neither stands for the other in a sum.
-        """
+        # a person's losses would be in two units (docs/proofs/noise-and-accounting.md, 3.4): a list tells who is on it,
+        # which a keyed data set keeps private, so neither stands for the other in a sum
         for one in self.all():
             if one.name != request.name and one.subjects != request.subjects and _share_people(request, one):
                 raise ConflictError(
