@@ -3,8 +3,8 @@
 The risk of a person is the same everywhere: three members release at an epsilon each, and a method of one trusted
 holder of the joined table spends what the three lose together (`per_subject` of the release, replace_one, delta 1e-5).
 A public tenth of the rows gives bounds. Figures are R^2 of a tested tenth by `shrunken`, with predictions clipped as
-`predict` clips them: means over runs, and differences of `moments` and each way of a holder on the same rows. The
-tables had no part in choosing constants.
+`predict` clips them: means over runs, and of `moments` minus each way of a holder on the same rows. The tables had
+no part in choosing constants.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,18 +12,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from benchmarks.tables import DATA
 from commingle.services.plotting import entitle, tidy
+
+if TYPE_CHECKING:  # matplotlib is slow to import, and many import this and draw nothing
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 Report = dict[str, Any]
 _SEED = ContextVar("seed", default=0)
@@ -235,6 +235,8 @@ class Panel:
 
 def draw_panels(path: Path, panels: Sequence[Panel], *, columns: int = 2, legend_each: bool = False) -> None:
     """Panels in rows, one legend below or one beside each; a name keeps its colour where the legend is shared."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as above
+
     rows = ceil(len(panels) / columns)
     figure = Figure(
         figsize=((5.6 if legend_each else 4.2) * columns + 0.4, 3.3 * rows + 0.9 * (not legend_each)),
@@ -272,7 +274,7 @@ def draw_panels(path: Path, panels: Sequence[Panel], *, columns: int = 2, legend
     figure.savefig(path)
 
 
-def _plain(ax: Axes, panel: Panel) -> None:
+def _plain(ax: "Axes", panel: Panel) -> None:
     entitle(ax, panel.title, panel.x_label, panel.y_label)
     if panel.log_x:
         ax.set_xscale("log")
@@ -284,8 +286,10 @@ def _plain(ax: Axes, panel: Panel) -> None:
     ax.tick_params(length=0, which="both", labelsize=8.5)
 
 
-def _sparse_ticks(axis: Axis) -> None:
+def _sparse_ticks(axis: "Axis") -> None:
     """Plain numbers at 1, 2 and 5 where the axis spans less than two decades; matplotlib's own choice crowds."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - as above
+
     low, high = axis.get_view_interval()
     if high < 100 * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -1,6 +1,6 @@
 """Releases over different, overlapping people: how often intervals hold, and how much R^2 is left.
 
-Each of three parties holds everybody with the same chance, the overlap, independently. The product's own code makes the
+Each of three parties holds a person with the same chance, the overlap, independently. The product's own code makes the
 releases from encoded rows and random pseudonyms, with noise of its scale. Releases of moments have no encryption, which
 changes nothing, and as many buckets as a study of proved bounds.
 

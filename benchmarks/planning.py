@@ -1,6 +1,6 @@
 """Forecasts of the planner beside releases: errors of coefficients, R^2, and the constant's R^2.
 
-Tables are synthetic, or real with a regression target, at three parties. Studies say nothing else: first stages where
+Tables are synthetic, or real with a regression target, at three parties. All else is by default: first stages where
 they suit, analytic calibration, and the k that the planner chooses from the uniform assumption. Sums, maps and rows are
 the product's. Moments of releases are drawn from their law (`release_law`) and fitted with the product's estimators.
 There are two forecasts: from the table's own second moments, as if it were public, and from the default assumption.

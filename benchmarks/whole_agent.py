@@ -3,7 +3,7 @@
 Processes are those of an installation: a coordinator, and one agent, or two for `moments`, with bounds trusted. Each
 table is a Parquet file, written batch by batch, with ten columns of doubles (five if there are two agents) and an
 identifier for each row, in no order. Peak memory is the kernel's (VmHWM, reset between phases), of the agent that needs
-most. `anonymous` is the most memory without a file behind it, seen twenty times a second (RssAnon); it leaves out pages
+most. `anonymous` is the most memory without a file behind it (RssAnon, sampled 20 times a second); it leaves out pages
 of libraries and of files that are read. CPU seconds are one agent's, from registration to publication; traffic is what
 the first agent sends.
 """

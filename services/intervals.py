@@ -41,7 +41,7 @@ def around(values: Array, reach: Array) -> Array:
 
 
 def two_sided(values: Array, errors: Array) -> Array:
-    """P values (...) of the normal law, for values that are 0."""
+    """P values (...) by the normal law of tests that values (...) are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(2 * ndtr(-np.abs(values / errors)))
 

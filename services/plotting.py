@@ -168,7 +168,7 @@ class Curves:
     """A picture of a share over time for each of G groups, with its band, and numbers at risk below.
 
     Attributes:
-        share: the title of the axis of shares.
+        share: the title of the axis of shares, without the "%" that precedes it.
         time: the title of the axis of time.
         by: the attribute whose levels are the groups; None if everybody is one group.
         times: (K + 1,) from the time when everybody is at risk to the last one at which a group has a share.

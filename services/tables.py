@@ -305,7 +305,7 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
 
 
 def identifies_rows(name: str, cells: Cells) -> bool:
-    """Whether a column seems to name the row and not to describe a person: an index, or other values in every row.
+    """Whether a column seems to name the row and not to describe a person: an index, or a new value in every row.
 
     Measurements with decimals also differ from row to row, and do not count.
     """

@@ -16,7 +16,7 @@ from commingle.shared.runtime.cli import CONTEXT, EXIT_FAULT, LazyGroup, run, sa
 
 _COMMANDS = {
     "simulate": ("services.simulation.cli", "Run a whole consortium on this machine."),
-    "demo": ("services.simulation.cli", "Run a whole consortium, in your browser or without one."),
+    "demo": ("services.simulation.demo_cli", "Run a whole consortium, in your browser or without one."),
     "study": ("party_agent.cli.study", "Write a study, and see what every member would answer to it."),
     "plan": ("services.planning.cli", "Say what a release will be worth, before any budget is spent."),
     "fit": (
@@ -74,7 +74,7 @@ def commingle() -> None:
 
 
 class _WithoutUnused:
-    """Leaves out modules that libraries load if they find them and no command uses; they load longer than all others.
+    """Leaves out modules that no command uses, but libraries load if they can: these take longest of all to load.
 
     Most seem not to be installed: command lines, tracebacks, frames, models and guesses of encodings, without which
     httpx, structlog, mako, pyarrow, FastAPI and NumPy work. scipy asks for all of NumPy; its compiler of Fortran loads
@@ -107,8 +107,8 @@ class _WithoutUnused:
 def leave_out_unused() -> None:
     """Leave out unused modules for the rest of this process, and let Arrow use jemalloc.
 
-    Arrow's own allocator would keep 100 MB after it has read a table. Raises SettingsError: the environment names a
-    number of threads that is none.
+    Arrow's own allocator would keep 100 MB after it has read a table. Raises SettingsError: `COMMINGLE_THREADS` is
+    not a whole number from 1.
     """
     if sys.platform == "linux":  # where Arrow always has jemalloc
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")

@@ -83,18 +83,12 @@ class Contributor(BlockMaker):
             raise
 
     def _advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
-        """From the debit to the uploaded block, as far as what the coordinator shows allows.
-
-        It asks whether that is still permitted before the debit and before each thing that it sends.
-        """
+        """From the debit to the upload. Asks whether that is still permitted before the debit and before it sends."""
         release, interactive = spec.digest, mechanism_of(spec.document).interactive
         permit = partial(self.permit, spec)
         charge = self.ledger.charge(release)
         if charge is None:
-            raise DocumentError(
-                "the coordinator says that the release is approved, without this member's approval",
-                remedy="Ask the coordinator why.",
-            )
+            raise DocumentError("the coordinator counts an approval that is not ours", remedy="Ask its operator why.")
         if charge.state is ChargeState.RESERVED:
             permit()
         if charge.state in {ChargeState.RESERVED, ChargeState.DEBITED}:

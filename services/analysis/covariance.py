@@ -292,7 +292,7 @@ def partial_correlations(
 
     Raises:
         NoSignalError: noise leaves no variance in some direction, or a column follows from the others.
-        EstimationError: an attribute is unknown.
+        EstimationError: an attribute or the interval is unknown.
     """
     require_interval(interval_for)
     names = names_of(prepared.attributes if attributes is None else attributes)

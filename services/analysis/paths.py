@@ -191,7 +191,7 @@ def _ridge(x: Array, y: Array, penalties: Array) -> tuple[Array, int]:
 
 
 def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple[Array, int]:
-    """Coordinate descent that starts at the last penalty's slopes, with a bound on the number of updates for all."""
+    """Coordinate descent from each penalty's slopes to the next's, with a bound on the number of updates for all."""
     R, r, yy = x.T @ x, x.T @ y, float(y @ y)
     sweeps = min(_MOST_SWEEPS, max(1, int(_UPDATES / (len(penalties) * len(r) ** 2))))
     b, left = np.zeros_like(r), r.copy()
@@ -299,7 +299,7 @@ def _with_intercept(problem: _Problem, slopes: Array) -> Array:
 def _expected_r_squared(problem: _Problem, penalty: float, l1_ratio: float, slopes: Array, b: Array) -> float:
     """Expected R^2 with the slopes' derivative H = (R + (1 - l1_ratio) penalty I)^-1 on the slopes that are not 0.
 
-    For lasso H has its degrees of freedom (Zou, Hastie and Tibshirani 2007).
+    For lasso H gives its degrees of freedom (Zou, Hastie and Tibshirani 2007).
     """
     c, deviations = problem.signal.centred, problem.covariance.deviations[:-1]
     H = _inverse(problem, (1 - l1_ratio) * penalty, slopes != 0)

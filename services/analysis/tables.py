@@ -50,7 +50,7 @@ def independence(cells: Cells) -> tuple[float, int]:
 
 
 def trend(cells: Cells, order: tuple[tuple[str, ...], tuple[str, ...]]) -> float:
-    """The p value of a test for a trend across ordered levels that knows the noise; NaN for two levels by two.
+    """The p value of a test, which knows the noise, for a trend across ordered levels; NaN for two levels by two.
 
     With s_a and t_b the places of levels in their order, U = sum_ab s_a t_b D_ab of `_Departures`; U^2 / Var(U) has one
     degree of freedom (Mantel, 1963; for an event or none, Cochran, 1954, and Armitage, 1955).
@@ -91,8 +91,8 @@ class CrossTable(Drawn):
         rows, columns: levels of `row` and of `column`, with missing cells last.
         counts: (L1, L2), negative where noise is larger than a count.
         count_errors: (L1, L2) standard errors of the noise in them.
-        joint_shares: (L1, L2) shares of all people, with sum 1. Over tables they are nearer to the truth than counts on
-            average, and biased towards no association.
+        joint_shares: (L1, L2) shares of all people, with sum 1. On average over tables they are nearer to the truth
+            than counts, and biased towards no association.
         event: the level of `column` whose shares are compared.
         reference: the level of `row` with which others are compared.
         compared: the R known levels of `row`.

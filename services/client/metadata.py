@@ -1,7 +1,7 @@
 """A release for catalogues: DCAT-AP, Croissant and a citation, each with the privacy statement.
 
 Terms that no vocabulary has (mechanism, epsilon, delta, unit, neighbour relation) are `urn:commingle:terms:`. Creators
-have the names that their keys call themselves; `commingle verify` says which of them are known.
+have the names that their keys state; `commingle verify` says which of them are known.
 """
 
 from collections.abc import Mapping, Sequence

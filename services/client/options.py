@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commingle.services.client.files import member_pins
 from commingle.shared.runtime.cli import gathered
 from commingle.shared.runtime.settings import read_token, token_option
 from commingle.shared.runtime.tls import ca_option, http_option
@@ -52,6 +51,8 @@ def _pins(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> Mapp
         raise click.BadParameter("give NAME=FINGERPRINT")
     if len(set(names)) != len(names):
         raise click.BadParameter("name each member once")
+    from commingle.services.client.files import member_pins  # noqa: PLC0415 - pyarrow loads slowly
+
     return member_pins({name: text for name, (_, _, text) in zip(names, pairs, strict=True)})
 
 

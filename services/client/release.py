@@ -71,7 +71,7 @@ class Release:
 
         Args:
             files: as served or stored.
-            trusted_coordinator: the fingerprint that must have signed the manifest; None accepts any key.
+            trusted_coordinator: fingerprint of the key that must have signed the manifest; None accepts any key.
             members: fingerprints, by name, of parties whose keys you know. For all other names you have the
                 coordinator's word only. Members that are no parties of the release do not matter.
 

@@ -43,7 +43,7 @@ class ReleaseClient:
 
     Args:
         base_url: where the coordinator listens.
-        trusted_coordinator: the fingerprint that must have signed its manifests; None accepts any key.
+        trusted_coordinator: fingerprint of the key that must have signed its manifests; None accepts any key.
         members: fingerprints, by name, of members whose keys you know. The client refuses a release that names another
             key for one of them. `Release.published.pinned` says which members of a release are among these.
         cache: directory that keeps verified releases by digest; None keeps nothing. It only ever grows. It also keeps
@@ -55,7 +55,7 @@ class ReleaseClient:
         timeout_seconds: for connecting and for each read.
         transport: how requests travel, for tests and for unusual networks.
 
-    Raises SettingsError: the address or a fingerprint is none, or the address is plain http to another machine.
+    Raises SettingsError: the address or a fingerprint is malformed, or the address is plain http to another machine.
     """
 
     def __init__(

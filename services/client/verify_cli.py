@@ -1,7 +1,7 @@
 """`commingle verify` and `commingle members`: who signed what.
 
 The first checks a release with the histories beside it, or a member's regression, offline. The second checks a
-coordinator's log of member keys, and compares it with the last one.
+coordinator's log of member keys, and compares it with the one seen last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -224,7 +224,7 @@ def faint_marks(prepared: PreparedMoments, names: Sequence[str]) -> tuple[str, .
 
 
 def pairs_of(prepared: PreparedMoments) -> Pairs:
-    """The pairs of a release; for listed subjects, whom it knows all, the pairs of one party that holds the list."""
+    """The pairs of a release; for listed subjects, all of whom it knows, those of one party that holds the list."""
     if prepared.pairs is not None:
         return prepared.pairs
     n, width = float(prepared.n), len(prepared.gram)

@@ -23,7 +23,7 @@ _PROBE_SECONDS = 2.0
 
 
 class ReleaseMemory:
-    """Releases by id; the least recently used goes first. Threads that ask for the same release fetch it once.
+    """Releases by id; a full memory drops the least recently used. Threads that ask for the same one fetch it once.
 
     Args:
         download: fetches and verifies a release.

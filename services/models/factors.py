@@ -31,7 +31,7 @@ class Factor:
 
     @classmethod
     def of(cls, sums: CrossProducts, name: str) -> Self:
-        """Raise NoTablesError, UnknownAttributeError."""
+        """The factor of an attribute. Raises NoTablesError, UnknownAttributeError."""
         labels, indicators = sums.levels(name)
         return cls(name, labels, indicators, sums.present(name))
 
@@ -63,9 +63,9 @@ def terms_of(factors: Sequence[Factor]) -> tuple[tuple[str, ...], tuple[str, ...
 def in_use(
     sums: CrossProducts, factors: Sequence[Factor], others: Iterable[Array] = (), names: Iterable[str] = ()
 ) -> tuple[CrossProducts, list[Factor], NDArray[np.intp]]:
-    """Sums and attributes in the columns alone that these and `others` (q,) use, and these columns.
+    """Sums and attributes in only those columns that the attributes and `others` (q,) use, and these columns.
 
-    The size of forms is the square of the columns. `names` are attributes besides those of `factors`.
+    Forms grow with the square of their number. `names` are attributes besides those of `factors`.
 
     Raises NoOverlapError: two parties share too few subjects.
     """

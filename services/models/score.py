@@ -81,7 +81,7 @@ class Law(ABC):
 
     @abstractmethod
     def ys(self, p: int) -> Array:
-        """(p, q) y - c of each term, a factor of its x."""
+        """(p, q) y - c of each term, to be multiplied with its x."""
 
     @abstractmethod
     def start(self, t: Array, share: float) -> Array:

@@ -26,7 +26,7 @@ EXPLAINED = 0.3
 _CUT = 0.01
 """The most of a column's variance that cutting rows may take; beyond it, squares are not those of whole rows."""
 _LEAST = 0.05
-"""The least sigma^2 may be anywhere, over its mean: a line may fall below 0, and a variance cannot."""
+"""The least share of its mean that sigma^2 may have: a line may fall below 0, and a variance cannot."""
 
 
 def square_of(prepared: PreparedMoments, target: str) -> str | None:

@@ -93,7 +93,7 @@ def training_size(n: int) -> int:
 
 
 def holdout(n: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers for training and, 20 % of the rows, for evaluation."""
+    """Row numbers for training, and of the other 20 % for evaluation."""
     shuffled = np.random.default_rng(seed).permutation(n)
     return shuffled[: training_size(n)], shuffled[training_size(n) :]
 

@@ -157,7 +157,7 @@ class ScoredFit:
 def fit_all(release: Release, reference: Reference) -> tuple[list[ScoredFit], dict[str, str]]:
     """The fits of all estimators that this release allows, and the reason why it does not allow the others.
 
-    For keyed data sets intervals are for the population: the reference has everybody's rows, as no party has.
+    For keyed data sets intervals are for the population: the reference has everybody's rows, which no party has.
     """
     fits, unfit = list[ScoredFit](), dict[str, str]()
     interval_for: IntervalFor = "population" if release.spec.keyed else "table"

@@ -159,7 +159,7 @@ class Consortium:
             return CoordinatorClient(http).release(release).state
 
     def wait(self, release: str, *, seconds: float = _RELEASE_SECONDS) -> State:
-        """Wait for the last state of a release. Raises RoundError: it takes longer; ProcessError: a process ends."""
+        """Wait for the final state of a release. Raises RoundError: it takes longer; ProcessError: a process ends."""
         until = time.monotonic() + seconds
         while not (state := self.state(release)).final:
             self.backend.check()

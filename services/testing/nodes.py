@@ -185,7 +185,7 @@ class Node:
 
 @dataclass(eq=False, kw_only=True)
 class Coordinator(Node):
-    """The coordinator; `key` is the fingerprint that signs its releases."""
+    """The coordinator; `key` is the fingerprint of the key that signs its releases."""
 
     key: str
 

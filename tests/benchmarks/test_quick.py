@@ -179,6 +179,9 @@ def test_table_of_records_has_a_column_for_each_figure_and_the_mean_of_a_spread(
     told = of_report({"n": 7, "lost": [], "load": [0.5, 2], "cpu": {"a": 1.25, "b": {"c": 3}}, "cells": [{"n": 1}]})
     tables = ["", "| cpu |  |", "| --- | --- |", "| a | 1.25 |", "| b c | 3 |", "", "| n |", "| --- |", "| 1 |"]
     assert [*told] == ["n: 7", "lost: none", "load: 0.5, 2", *tables]
+    told = of_report({"of": {"1": [{"n": 1}], "k": 2}, "real": [{"t": "a", "cells": [{"e": 1}, {"e": 2}]}]})
+    first = ["", "### of, 1", "", "| n |", "| --- |", "| 1 |", "", "| of |  |", "| --- | --- |", "| k | 2 |"]
+    assert [*told] == [*first, "", "| t | e |", "| --- | --- |", "| a | 1 |", "| a | 2 |"]
 
 
 def test_measurement_that_fails_ends_with_1_after_it_is_written(tmp_path: Path) -> None:

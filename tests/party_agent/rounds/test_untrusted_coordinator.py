@@ -147,7 +147,7 @@ def test_approval_that_is_missing_or_forged_prevents_the_debit(pair: Consortium,
 def test_release_said_to_be_approved_that_we_did_not_approve_costs_nothing(pair: Consortium, state: str) -> None:
     pair.propose()
     pair.coordinator.shown = lambda view: {**view, "state": state}
-    with pytest.raises(DocumentError, match="approved without us"):
+    with pytest.raises(DocumentError, match="an approval that is not ours"):
         pair.step("clinic")
     assert nothing_spent(pair)
 
