@@ -16,7 +16,7 @@ noise of this size from noise that is not. Numbers are drawn from OS entropy: a 
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +37,7 @@ from commingle.shared.release.matrix import decode_matrix
 from tests.hostile.records.cells import OWN
 from tests.hostile.records.kinds import Kind, Row, Source
 from tests.hostile.records.search import people
-from tests.world.consortium import Consortium, consortium_of
+from tests.world.consortium import Consortium, consortium_of, strictly
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -156,9 +156,11 @@ class Prepared:
         with self._put_back() as world:
             for name, held in tables.items():
                 self._register(world, name, held)
-            for name in PAIR * 5:
-                if not world.state(self.release).final:
-                    world.step(name, draw=drawing(name))
+            with ExitStack() as running:
+                agents = [running.enter_context(world.agent(name, draw=drawing(name))) for name in PAIR]
+                for agent in agents * 5:
+                    if not world.state(self.release).final:
+                        agent.step(strictly)
             return self._seen(world, calls)
 
     def still(self, tables: Tables = NONE, *, numbers: Sequence[int] = (), first: Integers | None = None) -> Seen:

@@ -21,8 +21,8 @@ from commingle.shared.documents.model import decode
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
 from commingle.shared.runtime.coordinator_client import MessageKind
-from tests.party_agent.releasing import cut_off, dying_at, rejection_of, state_of
-from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise, kept_folder
+from tests.party_agent.releasing import cut_off, dying_at, look, rejection_of, state_of
+from tests.world.consortium import BY_A_PERSON, Consortium, CrashError, Noise, kept_folder, strictly
 from tests.world.tampering import TamperedCoordinator
 
 STATEMENTS: Mapping[MessageKind, type[ColumnsStatement] | type[ReplyStatement]] = {
@@ -37,8 +37,8 @@ MESSAGES = 2 * len(STATEMENTS)
 def approve_all(consortium: Consortium, *releases: str) -> None:
     """Everybody looks at these, and a person approves where members are trusted."""
     for name in consortium.homes:
-        consortium.step(name)
         with consortium.agent(name) as agent:
+            agent.step(strictly)
             for release in releases:
                 agent.approve(release, BY_A_PERSON)
     assert {consortium.state(release) for release in releases} == {"approved"}
@@ -151,17 +151,12 @@ def replied(consortium: Consortium, bounds: Bounds = "trusted", **choices: Any) 
 
 def finish(consortium: Consortium, release: str) -> None:
     """Until it is published, and everybody has seen that."""
-    for _ in range(4):
-        if consortium.state(release) == "published":
-            break
-        step_all(consortium)
+    look(consortium, *4 * (*consortium.homes,))
     assert consortium.state(release) == "published"
-    step_all(consortium)
 
 
 def step_all(consortium: Consortium) -> None:
-    for name in consortium.homes:
-        consortium.step(name)
+    look(consortium, *consortium.homes)
 
 
 def keep_back(consortium: Consortium, party: str, kind: MessageKind) -> None:
@@ -265,6 +260,10 @@ class Cut:
         if len(self.reached) == self.nth:
             raise CrashError
         self.then()
+
+    @property
+    def struck(self) -> bool:
+        return 0 < self.nth <= len(self.reached)
 
 
 def in_earnest(_: str) -> None:

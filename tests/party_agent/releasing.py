@@ -1,7 +1,7 @@
 """A release of a clinic and an insurer on its way, what may become of the clinic's table meanwhile, and power cuts."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.private.parquet_store import PartitionedSource
+from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import Decision
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
@@ -18,14 +19,18 @@ from commingle.shared.dp.noise import Sampler
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import UnreachableError
-from tests.world.consortium import SCHEMAS, Consortium, CrashError, Noise, rows_of, write_csv
+from tests.world.consortium import SCHEMAS, Consortium, CrashError, Noise, rows_of, strictly, write_csv
 from tests.world.transport import no_fault, unreachable
 
 
 def look(consortium: Consortium, *names: str, draw: Sampler | None = None) -> None:
-    """These parties' agents look, one after the other."""
-    for name in names:
-        consortium.step(name, draw=draw)
+    """These parties' agents look, one after the other; an agent that looks again is the same process."""
+    with ExitStack() as running:
+        agents = dict[str, Agent]()
+        for name in names:
+            if name not in agents:
+                agents[name] = running.enter_context(consortium.agent(name, draw=draw))
+            agents[name].step(strictly)
 
 
 def publish(consortium: Consortium, **choices: Any) -> str:
@@ -46,8 +51,7 @@ def published(consortium: Consortium, release: str) -> Release:
 
 def approved_by_all(pair: Consortium, **choices: Any) -> str:
     release = pair.propose(**choices)
-    pair.step("clinic")
-    pair.step("insurer")
+    look(pair, "clinic", "insurer")
     assert pair.state(release) == "approved"
     return release
 

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from commingle.party_agent.edge.loop import Backoff, Listener, Loop, explained
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from tests.party_agent.releasing import publish
 from tests.world.command import eventually
 from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise
 from tests.world.transport import answering, no_fault, unreachable
@@ -256,10 +257,7 @@ def run(loop: Loop, *, until: Event, halts: list[str]) -> Thread:
 
 
 def test_ledger_that_was_set_back_halts_the_loop_at_its_first_look_even_after_publication(pair: Consortium) -> None:
-    pair.propose()
-    for _ in range(3):
-        for name in ("clinic", "insurer"):
-            pair.step(name)
+    publish(pair)
     pair.homes["clinic"].database.unlink()
     halted, halts = Event(), list[str]()
     with pair.agent("clinic") as agent:

@@ -26,6 +26,7 @@ from commingle.shared.documents.terms import MechanismName
 from commingle.shared.release.charge import ChargeState
 from commingle.shared.runtime.errors import UnreachableError
 from tests.party_agent.regression.asking import EVERYTHING, clinic, only_charge, request, table
+from tests.party_agent.releasing import look
 from tests.world.consortium import EVERY_KIND, SCHEMAS, Consortium, rows_of
 from tests.world.transport import no_fault
 
@@ -115,8 +116,7 @@ def proposed(pair: Consortium, request: pytest.FixtureRequest) -> Overheard:
 def approved(pair: Consortium, request: pytest.FixtureRequest) -> Overheard:
     """A release that all have approved, and that the clinic owes a block or columns."""
     world = Overheard(pair, pair.propose(mechanism=request.param))
-    for name in pair.homes:
-        pair.step(name)
+    look(pair, "clinic", "insurer")
     world.keep()
     return world
 
@@ -163,9 +163,7 @@ def test_table_of_nothing_but_odd_cells_is_released(pair: Consortium, mechanism:
     with pair.agent("clinic") as agent:
         read_again(agent)
     release = pair.propose(mechanism=mechanism)
-    for _ in range(5):
-        for name in pair.homes:
-            pair.step(name)
+    look(pair, *5 * ("clinic", "insurer"))
     assert pair.state(release) == "published"
 
 

@@ -21,7 +21,7 @@ from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.documents.terms import MechanismName
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
-from tests.party_agent.releasing import published
+from tests.party_agent.releasing import look, published
 from tests.world.applications import in_turn
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
 from tests.world.noise import no_noise
@@ -62,9 +62,7 @@ def release_of(
 ) -> Release:
     schemas = {**SCHEMA, "clinic": attributes}
     release = gaps.propose(mechanism=mechanism, schemas=schemas, first_stage_share=share)
-    for _ in range(5):
-        for name in ("clinic", "insurer"):
-            gaps.step(name, draw=no_noise)
+    look(gaps, *5 * ("clinic", "insurer"), draw=no_noise)
     return published(gaps, release)
 
 

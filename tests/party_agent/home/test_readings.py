@@ -27,7 +27,7 @@ from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns
 from commingle.shared.errors import SpecError
 from commingle.shared.runtime.settings import system_clock
-from tests.party_agent.releasing import approved_by_all, change_table, reason_of, spent, state_of
+from tests.party_agent.releasing import approved_by_all, change_table, look, reason_of, spent, state_of
 from tests.world.consortium import SCHEMAS, Consortium, CrashError, N, Noise, rows_of, strictly, write_csv
 from tests.world.local_api import alone, serving_at, token_of
 from tests.world.noise import no_noise
@@ -278,8 +278,7 @@ def register(
 def state_after_a_round(pair: Consortium, id_rules: IdRules | None) -> str:
     pair.enrol_everybody()
     release = pair.coordinator.propose(pair.spec().model_copy(update={"id_rules": id_rules}))
-    for name in ("clinic", "insurer") * 3:
-        pair.step(name)
+    look(pair, *3 * ("clinic", "insurer"))
     return pair.state(release)
 
 

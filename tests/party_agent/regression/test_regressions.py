@@ -46,6 +46,7 @@ from tests.party_agent.regression.asking import (
     result_of,
     table,
 )
+from tests.party_agent.releasing import publish
 from tests.world.consortium import Consortium, Noise, soon, strictly, write_csv
 from tests.world.local_api import alone
 
@@ -401,11 +402,7 @@ def test_releases_go_on_beside_regressions_and_share_their_budget(pair: Consorti
     with pair.agent("clinic") as agent:
         asked = request(target="bmi", features=("age",))
         Regressions(agent).ask(asked)
-    release = pair.propose()
-    for _ in range(3):
-        for name in pair.homes:
-            pair.step(name)
-    assert pair.state(release) == "published"
+    release = publish(pair)
     with pair.agent("clinic") as agent:
         kinds = {release: charge.terms.kind for release, charge in agent.ledger.charges().items()}
         assert kinds == {asked.id: "regression", release: "release"}

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from commingle.party_agent.edge.views import export_audit
 from commingle.party_agent.errors import ConflictError, LostError, NotFoundError, StaleLedgerError
 from commingle.party_agent.private.snapshot import NO_SNAPSHOT
+from commingle.party_agent.rounds.agent import Agent
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.schema import Whitening
 from commingle.shared.documents.terms import Bounds
@@ -265,15 +266,23 @@ def whole_round(bounds: Bounds) -> Whole:
 
 
 def go_on(pair: Consortium, release: str, strikes: Mapping[str, Cut]) -> None:
-    """Everybody looks, a person approves where members are trusted, until nobody comes by any point."""
-    before = None
-    while before != (before := [len(strike.reached) for strike in strikes.values()]):
-        for name, strike in strikes.items():
-            faults.arm(strike)
-            with suppress(CrashError), pair.agent(name) as agent:
-                agent.step(strictly)
-                if pair.state(release) == "proposed":
-                    agent.approve(release, BY_A_PERSON)
+    """Everybody looks, a person approves where members are trusted, until nobody comes by any point.
+
+    Each look is that of a new agent, until one was cut off: the next lives on.
+    """
+    before, agents = None, dict[str, Agent]()
+    with ExitStack() as running:
+        while before != (before := [len(strike.reached) for strike in strikes.values()]):
+            for name, strike in strikes.items():
+                faults.arm(strike)
+                with suppress(CrashError), ExitStack() as process:
+                    agent = agents.get(name) or process.enter_context(pair.agent(name))
+                    agent.step(strictly)
+                    if pair.state(release) == "proposed":
+                        agent.approve(release, BY_A_PERSON)
+                    if strike.struck:
+                        agents[name] = agent
+                        running.enter_context(process.pop_all())
     faults.arm(in_earnest)
 
 

@@ -17,6 +17,7 @@ from commingle.shared.documents.model import encode
 from commingle.shared.documents.statements import SignedDocument
 from commingle.shared.errors import DocumentError, ProtocolError, SignatureError, VerificationError
 from commingle.shared.release.audit import PartyAudit, verify_party_audit
+from tests.party_agent.releasing import publish
 from tests.world.command import run_command
 from tests.world.consortium import Consortium, consortium_of
 from tests.world.documents import rotation
@@ -28,19 +29,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
     return consortium_of(tmp_path_factory.mktemp("homes"), "clinic", "insurer")
 
 
-def run_to_its_end(pair: Consortium, **choices: Any) -> str:
-    release = pair.propose(**choices)
-    for name in ("clinic", "insurer", "clinic", "insurer", "clinic", "insurer"):
-        pair.step(name)
-    assert pair.state(release) == "published"
-    return release
-
-
 @pytest.fixture(scope="module")
 def evidence(pair: Consortium, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two published releases and a rejected one behind it; the pack is about the first."""
-    release = run_to_its_end(pair)
-    run_to_its_end(pair, title="another")
+    release = publish(pair)
+    publish(pair, title="another")
     refused = pair.propose(title="refused", epsilon=50.0)
     pair.step("clinic")
     assert pair.state(refused) == "rejected"

@@ -34,6 +34,14 @@ def _parties(folder: Path, *parties: dict[str, Any]) -> Path:
     return path
 
 
+def _two_tables(folder: Path, one: dict[str, str], two: dict[str, str], *, start: int = 0, **choices: Any) -> Wanted:
+    """Of two members; the second's rows begin later."""
+    _table(folder, "one.csv", start=0, **one)
+    _table(folder, "two.csv", start=start, **two)
+    parties = _parties(folder, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+    return Wanted(table=None, target="y", parties=parties, **choices)
+
+
 def _shape(dataset: StudyTable) -> dict[str, list[str]]:
     return {party.name: [attribute.name for attribute in party.attributes] for party in dataset.parties}
 
@@ -169,20 +177,17 @@ def test_tables_of_several_parties_are_joined_on_the_subjects_all_hold(tmp_path:
 
 
 def test_parties_that_hold_other_subjects_are_refused_as_agents_would(tmp_path: Path) -> None:
-    _table(tmp_path, "one.csv", subject_id="i", a="i", y="2*i")
-    _table(tmp_path, "two.csv", start=5, subject_id="i", b="-i")
-    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+    one, two = {"subject_id": "i", "a": "i", "y": "2*i"}, {"subject_id": "i", "b": "-i"}
     with pytest.raises(TableError, match=r"other people \(one 20, two 20; all of them 15\).*dgm are listed") as refused:
-        prepare(Wanted(table=None, target="y", parties=parties, listed=("dgm",)))
+        prepare(_two_tables(tmp_path, one, two, start=5, listed=("dgm",)))
     assert "--subjects keyed" in refused.value.remedy
 
 
 def test_parties_of_keyed_subjects_keep_those_whom_not_all_hold(tmp_path: Path) -> None:
     """What the others hold counts for bounds and levels, and where a level is missing it costs a row of that party."""
-    _table(tmp_path, "one.csv", subject_id="'%04d' % i", a="100 if i == 0 else i", y="'' if i == 1 else 2*i")
-    _table(tmp_path, "two.csv", start=5, subject_id="i", kind="'' if i == 24 else 'abc'[i % 3]")
-    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
-    dataset = prepare(Wanted(table=None, target="y", parties=parties, id_rules=("digits/1",)))
+    one = {"subject_id": "'%04d' % i", "a": "100 if i == 0 else i", "y": "'' if i == 1 else 2*i"}
+    two = {"subject_id": "i", "kind": "'' if i == 24 else 'abc'[i % 3]"}
+    dataset = prepare(_two_tables(tmp_path, one, two, start=5, id_rules=("digits/1",)))
     assert sorted(map(int, dataset.table.subjects)) == list(range(5, 20))
     assert sorted(map(int, dataset.others["one"].subjects)) == [0, 2, 3, 4]
     assert sorted(map(int, dataset.others["two"].subjects)) == [20, 21, 22, 23]
@@ -192,37 +197,31 @@ def test_parties_of_keyed_subjects_keep_those_whom_not_all_hold(tmp_path: Path) 
     assert any(notice.startswith(said) for notice in dataset.notices)
 
 
-def test_ids_with_leading_zeros_are_joined_by_a_rule_and_not_without_it(tmp_path: Path) -> None:
-    _table(tmp_path, "one.csv", subject_id="'%08d' % i", a="i", y="2*i")
-    _table(tmp_path, "two.csv", subject_id="i", b="-i")
-    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
-    with pytest.raises(TableError, match="no person is held by every member"):
-        prepare(Wanted(table=None, target="y", parties=parties))
-    dataset = prepare(Wanted(table=None, target="y", parties=parties, id_rules=("digits/1",)))
-    assert sorted(map(int, dataset.table.subjects)) == list(range(ROWS))
-    assert "20 of 20 ids of one are written otherwise by digits/1." in dataset.notices
-    assert not any("ids of two" in notice for notice in dataset.notices)
-
-
-def test_ids_behind_one_prefix_are_joined_by_the_rule_that_their_forms_propose(tmp_path: Path) -> None:
-    _table(tmp_path, "one.csv", subject_id="'P-%06d' % i", a="i", y="2*i")
-    _table(tmp_path, "two.csv", subject_id="i", b="-i")
-    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
+@pytest.mark.parametrize(
+    ("ids", "others", "rule", "remedy"),
+    [
+        ("'%08d' % i", "i", "digits/1", "Check the columns that identify people."),
+        (
+            "'P-%06d' % i",
+            "i",
+            "digits-after:P-/1",
+            "Their ids differ by a prefix: agree on --id-rule digits-after:P-/1.",
+        ),
+        ("'P-%06d' % i", "'P-%06d' % (900 + i)", None, "Check the columns that identify people."),
+    ],
+)
+def test_ids_of_other_forms_are_joined_by_the_rule_that_is_proposed_and_not_without_it(
+    tmp_path: Path, ids: str, others: str, rule: str | None, remedy: str
+) -> None:
+    wanted = _two_tables(tmp_path, {"subject_id": ids, "a": "i", "y": "2*i"}, {"subject_id": others, "b": "-i"})
     with pytest.raises(TableError, match="no person is held by every member") as refused:
-        prepare(Wanted(table=None, target="y", parties=parties))
-    rule = "digits-after:P-/1"
-    assert refused.value.remedy == f"Their ids differ by a prefix: agree on --id-rule {rule}."
-    dataset = prepare(Wanted(table=None, target="y", parties=parties, id_rules=(rule,)))
-    assert sorted(map(int, dataset.table.subjects)) == list(range(ROWS))
-
-
-def test_other_people_behind_the_same_prefix_are_not_said_to_differ_by_it(tmp_path: Path) -> None:
-    _table(tmp_path, "one.csv", subject_id="'P-%06d' % i", a="i", y="2*i")
-    _table(tmp_path, "two.csv", subject_id="'P-%06d' % (900 + i)", b="-i")
-    parties = _parties(tmp_path, *({"name": name, "table": f"{name}.csv"} for name in ("one", "two")))
-    with pytest.raises(TableError, match="no person is held by every member") as refused:
-        prepare(Wanted(table=None, target="y", parties=parties))
-    assert refused.value.remedy == "Check the columns that identify people."
+        prepare(wanted)
+    assert refused.value.remedy == remedy.format(rule)
+    if rule is not None:
+        dataset = prepare(replace(wanted, id_rules=(rule,)))
+        assert sorted(map(int, dataset.table.subjects)) == list(range(ROWS))
+        assert f"20 of 20 ids of one are written otherwise by {rule}." in dataset.notices
+        assert not any("ids of two" in notice for notice in dataset.notices)
 
 
 def test_several_columns_identify_subjects_each_by_its_rule(tmp_path: Path) -> None:
