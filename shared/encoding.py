@@ -254,7 +254,7 @@ def encode_rows(attributes: Iterable[Attribute], columns: Mapping[str, Cells]) -
 def bounded_rows(
     party: PartyTerms, row_map: IntegerMap | None = None, *, fraction_bits: int = FRACTION_BITS
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """A function from encoded rows (m x d) to rows that `squared_sensitivity` bounds: weighted or mapped, and cut."""
+    """From encoded rows (m x d) to rows that `squared_sensitivity` bounds: contrasts, weighted, or mapped; then cut."""
     times = np.repeat(party.weights, [len(a.columns) for a in party.attributes])
 
     def weighted(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ def spelled_missing(name: str, levels: Sequence[str]) -> tuple[str, str] | None:
 def subject_ids(key: SubjectKey, columns: Mapping[str, Cells]) -> SubjectIds:
     """Canonical subject ids of some rows, each by itself. Raises DataError for columns whose type has no text.
 
-    A cell that is no id has none: bytes that are no UTF-8, a cell that is too long, or one that breaks its rule.
+    An unreadable cell gives an empty id: bytes that are no UTF-8, too long a cell, or one that breaks its rule.
     """
     texts = [_parts(name, columns[name]) for name in key.columns]
     if key.rules == EXACT:  # as most tables have it, and there is nothing to compare
@@ -104,6 +104,7 @@ def _exact_ids(texts: Cells) -> Cells:
 
 
 def id_lengths(ids: Cells) -> NDArray[np.int64]:
+    """Bytes of each canonical id; 0 for a row without one."""
     found: NDArray[np.int64] = pc.call_function("binary_length", [ids]).to_numpy()
     return found
 

@@ -47,7 +47,7 @@ class _Waiter:
 
 
 class Feed:
-    """Numbers of the newest event: of all, of each release, and of the newest step of each member's releases.
+    """Numbers of the newest event, of each release's newest event, and of the newest step of each member's releases.
 
     It looks them up after every event that somebody waits for, and otherwise every `POLL_SECONDS`.
     """

@@ -253,7 +253,7 @@ class Store:
 def open_store(url: str, *, patient: bool = False, has_files: Callable[[], bool] = lambda: False) -> Store:
     """Connect, and bring the tables up to date.
 
-    If it `has_files`, an empty database is refused: they belong to another one, and a new one would have them removed.
+    If it `has_files`, an empty database is refused: the files belong to another, and it would have them removed.
 
     If `patient`, a database server that does not answer yet is no fault: everything is refused until `prepare` has
     reached it.

@@ -60,8 +60,8 @@ people_options = together(
         "--people",
         default="everybody",
         show_default=True,
-        help="The group of people that the table is about. Nobody is in two groups. A budget's cap holds for all "
-        "data sets of a group together.",
+        help="The group of people that the table is about. Nobody is in two groups. A cap in policy.json counts "
+        "what all data sets of a group lose.",
     ),
 )
 

@@ -57,10 +57,10 @@ budget_options = together(
         type=float,
         default=10.0,
         show_default=True,
-        help="The largest epsilon that all releases together may spend.",
+        help="The largest epsilon that all releases and regressions together may spend.",
     ),
     click.option(
-        "--delta-cap", type=float, default=1e-5, show_default=True, help="The largest delta that all may spend."
+        "--delta-cap", type=float, default=1e-5, show_default=True, help="The largest delta that they may spend."
     ),
 )
 

@@ -55,7 +55,9 @@ def serve(*, home: Path, host: str, port: int | None, tls: ServerTls | None, log
             "on the network the local API is served by TLS only, as tokens could be read on the way",
             remedy=f"Add --tls-certificate and --tls-key. One of your own: {_SELF_SIGNED}",
         )
-    from commingle.party_agent.edge.loop import Loops  # noqa: PLC0415 - help needs neither of these, which load slowly
+    # help needs none of these, which load slowly; the first is loaded before the ledger is held (`open_services`)
+    from commingle.party_agent.edge import app as _app  # noqa: F401, PLC0415
+    from commingle.party_agent.edge.loop import Loops  # noqa: PLC0415
     from commingle.shared.runtime.server import run  # noqa: PLC0415
 
     place = Home(home)

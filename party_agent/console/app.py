@@ -272,7 +272,7 @@ class _Pages:
                 self._session.name = self._session.name if self._session.person else name
                 return RedirectResponse(f"/proposals/{_id(request)}", status_code=303)
             except ValueError:
-                error = "Name and reason have to be written in visible characters, the name in less than 200."
+                error = "Use visible characters only, at most 200 in the name and 2000 in the reason."
             except CommingleError as fault:
                 error = fault.diagnostics()
         return self.show("proposal.html", lambda: self.proposal(request), error=error)

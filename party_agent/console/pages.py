@@ -8,8 +8,8 @@ A session makes and revokes tokens. The adversary is somebody at another person'
 taken away later. A session ends soon and a token does not. So a token that is made here names no person, and if two
 people have to approve it approves nothing; it expires; and a person's session makes tokens that read, and sees and
 revokes those that this person made. The operator, who has the machine, grants every scope and revokes every token.
-Tokens for a person, and tokens that do not expire, are made at the machine alone: `commingle party token create` (ADR
-44).
+Tokens for a person, and tokens that do not expire, are made at the machine alone: `commingle party token create`
+(ADR 44).
 """
 
 from collections.abc import Mapping, Sequence

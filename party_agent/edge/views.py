@@ -234,7 +234,7 @@ def _consortium_view(agent: Agent, running: Loops | None) -> ConsortiumView:
 
 
 def job_view(job: JobView, viewer: Viewer) -> JobView:
-    """Progress of one release; only who sees counts is told why reading failed, as that names a column and a count."""
+    """Progress of one release; why reading failed names a column and a count, so only who `sees_counts` is told."""
     if sees_counts(viewer):
         return job
     said = None if job.error is None else "it is tried again, and the operator sees why"
@@ -291,8 +291,7 @@ def export_audit(agents: Agents) -> SignedDocument:
     """The whole history up to now. It holds no value of any row; rejected and withdrawn releases are in it too.
 
     Raises:
-        RemoteError: a regression in it is not witnessed yet, or the member has replaced its key. The coordinator,
-            which
+        RemoteError: a regression in it is not witnessed yet, or the member has replaced its key. The coordinator, which
             cannot be asked, witnesses, and has the signed rotations.
     """
     agents.witnesses.accept(agents.ledger.signed_place("regression"))

@@ -89,8 +89,7 @@ class AgentStore:
         Raises:
             AgentRunningError: another process has it, for as long as patience lasts.
             LedgerError: it is not a ledger of this version, or it is damaged or empty: an empty file is never taken
-                for a new
-                ledger.
+                for a new ledger.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".lock").touch(mode=0o600)

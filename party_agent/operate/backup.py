@@ -113,8 +113,8 @@ class LostRelease:
     """A release about which a lost branch has signed something.
 
     Attributes:
-        spec: None if it came to nothing so long ago that its coordinator has dropped it; its cost is in the totals
-            then.
+        spec: None if it came to nothing so long ago that its coordinator has dropped it; then the totals
+            have its cost.
         charge: None if all it signed is a rejection, or its spec is gone.
     """
 

@@ -96,7 +96,7 @@ def leave(agents: Agents, name: str) -> None:
 
 
 def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
-    """Replace both keys in every consortium; returns the new fingerprint. Nobody else may use them meanwhile."""
+    """Replace both keys in every consortium, while nobody else uses them; returns the new signing key's fingerprint."""
     waiting = _open(agents)
     if waiting and not abandon_open:
         raise ConflictError(

@@ -11,9 +11,9 @@ which a fresh encryption of zero and a flood hide them, with noise inside (docs/
 of both that tell nothing else (docs/proofs/proved-bounds.md). On the disk the rows are encrypted under a key beside
 them: who reads both reads rows, and once the key is removed nobody.
 
-A worker that an engine mixes rows on belongs to the party and reads its rows. It is given the signed spec, which is
-public, the ranks of its rows, and the noisy sums of a first stage. What it gives back is not private yet: exact
-integers that are linear in the rows, so that any partitions add up to the same block.
+A worker that an engine mixes rows on is no adversary: it belongs to the party and reads its rows. It is given the
+signed spec, which is public, the ranks of its rows, and the noisy sums of a first stage. What it gives back is not
+private yet: exact integers that are linear in the rows, so that any partitions add up to the same block.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -202,8 +202,7 @@ def privatise(
 
     Raises:
         LostError: the snapshot is gone or damaged; no noise has been drawn then.
-        ValueError: the charge does not cover the plan, or is for another snapshot; or the mechanism is for the
-            other
+        ValueError: the charge does not cover the plan, or is for another snapshot; or the mechanism is for the other
             function (faults of the caller).
     """
     if mechanism_of(request.spec).interactive:

@@ -23,8 +23,7 @@ class MadeWhitening:
 
     Attributes:
         condition_before, condition_after: of their covariance as encoded, and as whitened and clipped; None if they
-            do not
-            vary in some direction.
+            do not vary in some direction.
         clipped: share of the rows that `row_norm` 1 clips.
     """
 

@@ -141,10 +141,8 @@ def plan_regression(
     For a keyed data set nothing but a refusal of 2^23 rows depends on `n`: the request's public figure counts instead.
 
     Raises:
-        SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments
-            of
-            another shape, too many rows, a method that needs their exact number if that is private, or no
-            method to
+        SpecError: an attribute that is not there, bounds that are not its own, a target of several columns, moments of
+            another shape, too many rows, a method that needs their exact number if that is private, or no method to
             choose from.
         ParameterError: epsilon or delta outside their domains, or a calibration that the method is not proved with.
     """

@@ -21,9 +21,8 @@ class Agent(Contributor):
     """A party's agent in one consortium: it looks at releases, and does each step that is due.
 
     Attributes:
-        shown: the coordinator's last view of each open release: we do not ask again for one that its list shows as
-            it was
-            then. We ask again for one that was not gone through to the end.
+        shown: the coordinator's last view of each open release: we do not ask again for one that its list shows as it
+            was then. We ask again for one that was not gone through to the end.
     """
 
     shown: dict[str, ReleaseDetails] = field(default_factory=dict)

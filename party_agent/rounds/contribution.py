@@ -83,7 +83,7 @@ class Contributor(BlockMaker):
             raise
 
     def _advance(self, view: ReleaseDetails, spec: Verified[ReleaseSpec]) -> None:
-        """From the debit to the upload. Asks whether that is still permitted before the debit and before it sends."""
+        """From the debit to the upload. Asks `permit` before the debit and before each thing that it sends."""
         release, interactive = spec.digest, mechanism_of(spec.document).interactive
         permit = partial(self.permit, spec)
         charge = self.ledger.charge(release)

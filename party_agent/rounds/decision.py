@@ -282,7 +282,7 @@ class Decider(Party):
     def _align(self, release: str, spec: ReleaseSpec, snapshot: Snapshot) -> AlignmentStatement | None:
         key = self.membership.linkage_key()  # keyed ones need it, too: without it nothing is approved
         if spec.keyed:
-            return None
+            return None  # no row is read for it
         self.jobs.begin(release, Stage.CHECKING, total=snapshot.n)
         digest = alignment_digest(key, spec_digest=release, subjects=snapshot.n, listed=snapshot.listed())
         return AlignmentStatement(spec=release, party=self.identity.name, subjects=snapshot.n, digest=digest)

@@ -76,7 +76,7 @@ class FileBytes:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFiles:
-    """What each exchange needs, in one folder: a secret, rows encrypted under it, and messages as they were sent."""
+    """What exchanges need, a folder for each: a secret, rows encrypted under it, and messages as they were sent."""
 
     root: Path
 
@@ -173,7 +173,7 @@ class Exchanges:
     ) -> None:
         """Verify what others encrypted, multiply the columns of earlier parties with one's own, and sign that.
 
-        `noise` draws that for one owner, under the debit.
+        `noise` draws the noise for one owner, under the debit.
 
         Raises:
             ExchangeError: what was received is not what its party signed.
@@ -221,7 +221,7 @@ class Exchanges:
     ) -> Mapping[str, NDArray[np.int64]]:
         """What every party after this one replied, by its name; `largest` is what one can honestly cause.
 
-        Columns are those that this party has replied to: `documents.transcript` was taken of them.
+        Columns are those that this party has replied to: `messages.transcript` was taken of them.
 
         Raises:
             ExchangeError: what was received is not what its party signed.

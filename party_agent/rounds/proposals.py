@@ -22,7 +22,7 @@ from commingle.shared.release.checks import read_spec
 from commingle.shared.text import printable
 from commingle.shared.wire import ReleaseSummary
 
-# what was decided the ledger's signatures tell
+# the ledger's signatures tell what was decided
 _SELECT = """
 SELECT release, spec, state, findings,
     coordinator, reason, agreed,
@@ -37,7 +37,7 @@ _WAITS = (
 _LONGEST_REASON = 3000
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 RETENTION = timedelta(days=30)
-"""How long we keep the spec of a release that ended and was never charged here. Its id stays; a charged one stays."""
+"""How long we keep the spec of a release that ended and was never charged here. Its id, and charged ones, stay."""
 
 
 def _shown_as_it_is(text: str) -> str:

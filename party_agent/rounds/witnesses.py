@@ -2,10 +2,10 @@
 
 Every coordinator shows what this party has signed. We look at each release that names it, except for those that the
 ledger has seen to end, at the start and whenever we lost touch with the coordinator. Every coordinator keeps its
-members' newest ledger heads, and every agent keeps its fellow members'. It brings a coordinator again what that one has
-lost or hides. We ask a majority of the coordinators before we sign, pay or answer anything, and a majority has accepted
-the newest head before what was made under a debit leaves. Two majorities have a member in common, as long as the
-coordinators are the same ones. What remains is in docs/threat-model.md.
+members' newest ledger heads, and every agent keeps its fellow members'. If a coordinator has lost or hides one, an
+agent brings it back. We ask a majority of the coordinators before we sign, pay or answer anything, and a majority has
+accepted the newest head before what was made under a debit leaves. Two majorities have a member in common, as long as
+the coordinators are the same ones. What remains is in docs/threat-model.md.
 """
 
 from collections.abc import Iterator, Mapping

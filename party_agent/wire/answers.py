@@ -67,7 +67,7 @@ class DatasetView(Shown):
     )
     id_rules: tuple[str, ...] | None = _optional("the rule by which each of them is written; absent if exactly.")
     subjects: str = Field(
-        description='"keyed" if who is in it is private, "listed" if all members hold a list of them.'
+        description='"keyed" if who is in it is private, "listed" if all members hold the same people.'
     )
     unit: str = Field(description="the unit of its releases, regressions and charges: add_remove or replace_one.")
     people: str = Field(description="the group of its people; caps add up what all data sets of a group lose.")

@@ -92,7 +92,7 @@ def user_of(connection: socket.socket) -> int | None:
 
 
 def process_at(path: Path, *, timeout_seconds: float) -> int | None:
-    """The process that listens at `path`; None if unknown. Raises UnreachableError if none does."""
+    """The process that listens at `path`; None if unknown. Raises UnreachableError if none listens."""
     with reaching(str(path)):
         try:
             with _connect(path, timeout_seconds) as connection:

@@ -63,7 +63,7 @@ def open_linkage_key(
 ) -> Verified[LinkageKeyMessage]:
     """The verified message from that sender to that recipient, its box still closed.
 
-    Raises SignatureError, DocumentError.
+    Raises SignatureError: the sender did not sign it; DocumentError: it is for somebody else or another consortium.
     """
     message = open_envelope(envelope, LinkageKeyMessage, keys=[key])
     document = message.document

@@ -74,7 +74,7 @@ class RegressionRequest(WireModel):
     Attributes:
         dataset: a registered data set of this member.
         target: the attribute that is explained: numeric or binary.
-        features: the attributes that explain it.
+        features: the attributes that explain the target.
         method: how; `auto` chooses by what is public.
         calibration: None for the method's own.
         epsilon, delta: of the whole regression, in the unit of the data set; below a millionth all would be noise.
@@ -86,9 +86,9 @@ class RegressionRequest(WireModel):
         row_norm: encoded features of a row are scaled down to this Euclidean norm; None if only their bounds limit
             them.
         label_bound: the encoded target is cut to it; 1 stands for the bounds of its schema.
-        public: for dp_pmtolse and dp_pmtse, and for auto.
-        n: about how many rows there are, as everybody may know; only for a keyed data set, where the exact number is
-            private.
+        public: public second moments; dp_pmtolse and dp_pmtse need them, and auto looks at them.
+        n: about how many rows there are, as everybody may know; a keyed data set, where the exact number is private,
+            needs it, and no other has it.
         nonce: tells two equal questions apart.
     """
 

@@ -62,7 +62,7 @@ def measured(party: PartyTerms) -> list[MeasuredAttribute]:
 
 
 def row_map(terms: Terms, party: PartyTerms, sums: Sequence[int] | None) -> IntegerMap | None:
-    """The map of a party's rows by closed terms, or None.
+    """The map of a party's rows by closed terms; None if rows stay as they are encoded.
 
     Raises SpecError: these are not the sums of its first stage.
     """

@@ -131,7 +131,7 @@ class Intervals(WireModel):
 
     @property
     def limits(self) -> tuple[int, ...]:
-        """The cuts as encoded integers. A value is in the interval with the number of cuts up to its integer."""
+        """The cuts as encoded integers. The number of cuts that are at most a value's integer is its interval."""
         return tuple(quantise(within_unit(np.array(self.cuts), self.lower, self.upper)).tolist())
 
     def places(self, encoded: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -72,7 +72,7 @@ class StatedPurpose(WireModel):
         requester: who asks, by name and institution.
         ethics_reference: of the vote or the approval it is done under.
         target: the attribute that is to be explained: numeric or binary. Forecasts are about it.
-        features: the attributes that explain it; left out, all others.
+        features: the attributes that explain the target; left out, all others.
         attachments: files that belong to it.
     """
 
@@ -178,26 +178,16 @@ class Asked(StatedPurpose):
         buckets: where keyed rows are exchanged, how many buckets there are for them.
     """
 
-    study: Words  # its title
-    mechanism: MechanismName  # rmgm, dgm or moments
-    # rows of the published matrix, where the mechanism has some; the planner chooses them where a study leaves it out
+    study: Words
+    mechanism: MechanismName
     k: int | None = None
-    # where the mechanism has a k, what rows are mixed with: one signed entry for each person, or, left out, k signs
     projection: Annotated[Projection | None, LEFT_OUT] = None
-    # how noise follows from epsilon and delta
     calibration: Annotated[Calibration, Field(strict=False)] = Calibration.ANALYTIC
-    # of each member's block; of keyed data sets about their presence (`add_remove`), of listed ones about their values
-    # (`replace_one`)
     epsilon: float
-    delta: float  # of each member's block, all of it
-    # by which every member writes each column that identifies a person; left out, one column, exactly
+    delta: float
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None
-    # people, as many as every member has; where they are keyed about as many as a member holds, for planning
     n: Annotated[Count, Field(ge=2)]
-    # where members exchange, whether each proves that it keeps its rows within bounds and follows the exchange, or is
-    # trusted to
     bounds: Annotated[Bounds | None, LEFT_OUT] = None
-    # where keyed rows are exchanged, how many there are to put them in
     buckets: Annotated[Buckets | None, LEFT_OUT] = None
 
     def terms_of(self, parties: tuple[PartyTerms, ...], **others: Any) -> Terms:  # noqa: ANN401 - fields of Terms

@@ -152,7 +152,7 @@ else:
         Discriminator(_said),
         AfterValidator(_released),
     ]
-"""An attribute as a study asks for it. Reading makes levels of cut and crossed ones, and numbers of products."""
+"""An attribute as a study asks for it. Reading turns cut and crossed ones into levels, and products into numbers."""
 
 
 class ChosenSubset(WireModel):

@@ -28,7 +28,7 @@ IdRules = Annotated[tuple[IdRule, ...], Field(min_length=1, max_length=MAX_KEYS)
 """One rule for each column that identifies a subject, in order."""
 SubjectColumns = str | Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_KEYS)]
 """The column that identifies a subject, or several that do so together."""
-EXACT: IdRules = ("exact/1",)  # the meaning of left out rules, always
+EXACT: IdRules = ("exact/1",)  # what it means, and always meant, to leave the rules out
 
 LONGEST_PART = 1024
 """Bytes of UTF-8 that a cell of an id has at most: putting many combining marks in order takes quadratic time."""
@@ -46,6 +46,7 @@ def canonical_subject(identifier: str) -> bytes:
 
 
 def _is_possible(text: str) -> bool:
+    # short enough, and of whole characters: half a surrogate pair is none
     try:
         return len(text) <= LONGEST_PART and len(text.encode()) <= LONGEST_PART
     except UnicodeEncodeError:
@@ -148,6 +149,7 @@ class SubjectKey:
         return (parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))).encode()
 
     def written(self, cells: Sequence[str]) -> bytes:
+        """One subject's id from cells that are taken as they stand."""
         return SubjectKey(self.columns, EXACT * len(self.columns)).canonical(cells)
 
 

@@ -63,7 +63,7 @@ def require_people(subsets: tuple[Subset, ...] | None) -> tuple[Subset, ...] | N
 
 
 def contradiction(subsets: Iterable[Subset]) -> str | None:
-    """The attribute that keeps everybody out of one of these, whatever its cuts are in each; None if there is none."""
+    """The attribute by which nobody can be in all of these, whatever its cuts are in each; None if there is none."""
     alike = defaultdict[str, list[Subset]](list)
     for subset in subsets:
         alike[subset.chooses_by].append(subset)

@@ -167,7 +167,7 @@ class Terms:
     bounds: Bounds | None = None
     buckets: int | None = None
     fraction_bits: int = FRACTION_BITS
-    delta_implementation: float | None = None  # the part of delta that is no noise's; None until the terms are closed
+    delta_implementation: float | None = None  # part of delta that noise does not use; None until the terms are closed
     radius: RadiusRule | None = None  # where mapped rows are cut; None until then
 
     @property

@@ -41,12 +41,14 @@ class Calibration(StrEnum):
 
 
 def check_epsilon(epsilon: float) -> float:
+    """Epsilon itself, if it is positive, finite and normal. Raises ParameterError."""
     if not (isfinite(epsilon) and epsilon >= float_info.min):
         raise ParameterError(f"epsilon is {epsilon!r}", remedy="Give a positive finite number, for example 1.")
     return epsilon
 
 
 def check_delta(delta: float) -> float:
+    """Delta itself, if it is normal and below 1. Raises ParameterError."""
     if not (isfinite(delta) and float_info.min <= delta < 1):
         raise ParameterError(f"delta is {delta!r}", remedy="Give a number strictly between 0 and 1, for example 1e-5.")
     return delta

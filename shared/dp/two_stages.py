@@ -249,7 +249,7 @@ def _column(stage: FirstStage, kind: Kind, total: int, squares: int) -> tuple[in
 
 
 SHARE = Fraction(3, 20)
-"""The first stage's share of rho. Measurements chose it and the weight of linear terms; privacy needs neither."""
+"""The first stage's share of rho. Measurements chose it and the weight of linear terms; privacy depends on neither."""
 _LINEAR = Fraction(1, 4)
 _SQUARED = {Adjacency.REPLACE_ONE: (2 + _LINEAR) ** 2 / 2, Adjacency.ADD_REMOVE: 1 + _LINEAR}
 _MOST_ROWS = 1 << 23  # n 2^30 < 2^53: sums of products are exact in float64, in whatever order
@@ -257,7 +257,7 @@ _MOST_COLUMNS = 256
 # A published regression has no standard errors beside which bending by cutting must vanish: r^2 has a largest value.
 _RADIUS, _MOST_RADIUS_SQUARED = RadiusRule(unit=80, least=Fraction(1, 2), rooted=False), Fraction(4)
 WIDER = 4 * SHARE + Fraction(9, 4) * (1 - SHARE)
-"""A plan for `add_remove` costs at most so many times its own loss under `replace_one`."""
+"""Under `replace_one` a plan for `add_remove` costs at most so many times its own loss."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The noise E in the entries of second moments: as published, and as a regression or a table of them sees it.
 
-A fit of keyed subjects makes of E, to first order, a linear form <W, E> = sum_kl W_kl E_kl, W (p, p) symmetric.
+To first order, E enters a fit of keyed subjects as a linear form <W, E> = sum_kl W_kl E_kl, W (p, p) symmetric.
 """
 
 from collections.abc import Callable
@@ -100,6 +100,7 @@ class PairLaw:
         return np.asarray(found + self._between(X, Y).reshape(a, b, b, a).transpose(0, 2, 3, 1))
 
     def variances(self, left: Array, right: Array) -> Array:
+        """Variances of the same products, (a, b)."""
         turned, other = left @ self.L, right @ self.L
         found = (left * turned) @ self.s @ (right * other).T
         for place, (one, own) in enumerate(zip(left, turned, strict=True)):
@@ -172,6 +173,7 @@ class TableNoise:
         return self.of_cells.reshape(size, size)
 
     def along(self, weights: Array) -> Array:
+        """Cov(sum_ab w_ab e_ab, e), (a, b), for w (a, b)."""
         return np.tensordot(weights, self.of_cells, axes=2)
 
     def of(self, rows: Array, columns: Array) -> "TableNoise":

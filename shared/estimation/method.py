@@ -28,6 +28,7 @@ def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def require_interval(interval_for: str) -> None:
+    """Raises ConfidenceError unless it is one of `IntervalFor`."""
     if interval_for not in get_args(IntervalFor):
         raise ConfidenceError(f"no interval is for {interval_for!r}", remedy="Use 'table' or 'population'.")
 

@@ -167,6 +167,7 @@ class WishartLikelihood(Likelihood):
 
     @classmethod
     def of(cls, gram: Array, V: Array, *, rows: int, n: int) -> Self:
+        """From G and V, (p, p), the rows k and the subjects n."""
         kappa, means = n / rows, gram[0] / gram[0, 0]
         total = (gram - gram[0, 0] * np.outer(means, means)) / (rows - 1)
         variances = np.diag(total)
@@ -272,6 +273,7 @@ class Objective:
         return len(self.unit)
 
     def factor(self, x: Array) -> Array:
+        """F, (p, p)."""
         return self.start @ self._triangle(x)
 
     def __call__(self, x: Array) -> tuple[float, Array]:

@@ -28,7 +28,7 @@ class TermForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The expected value of a release for one regression.
+    """What a release is expected to be worth to one regression.
 
     Attributes:
         target: the target; `target_named` says whether somebody asked for it.

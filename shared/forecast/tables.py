@@ -1,4 +1,4 @@
-"""The expected value of tables: intervals of shares and odds ratios, people needed, and cuts for numbers.
+"""What tables will be worth: intervals of shares and odds ratios, people needed, and cuts for numbers.
 
 Counts and intervals are read from the release that is expected if people are as assumed, as learners read it: no noise
 is drawn, and all is known. The code that reads releases reads it, so there is no second formula of their value. Keyed

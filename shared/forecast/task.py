@@ -64,7 +64,7 @@ class Assumptions:
     second_moments: Array | None = None
     public_rows: int | None = None  # how many rows that table has; None for moments that are to be taken as exact
     odds_ratio: float = 1.5  # that tables are asked to show, in either direction from 1
-    # shares of people who have a level: its attribute, the level, the share
+    # shares of people who have a level, whatever else they are: its attribute, the level, the share
     shares: tuple[tuple[str, str, float], ...] = ()
 
 
@@ -371,6 +371,7 @@ def _is_squared(terms: Terms, own: NumericAttribute) -> bool:
 
 
 def _with_square(terms: Terms, own: NumericAttribute) -> Terms:
+    # and with whole rows, which a square needs
     square = NumericAttribute(name=f"{own.name} squared", lower=-1, upper=1, product=(own, own))
     made = terms.reopened()
     parties = (
@@ -386,6 +387,7 @@ def _with_square(terms: Terms, own: NumericAttribute) -> Terms:
 
 
 def _variances(terms: Terms, assumed: Assumptions) -> tuple[Array, Array]:
+    # of each slope: by noise, and by the drawing of people
     made, task = closed(terms), task_of(terms, assumed)
     noise = mechanism_of(made).planner.predict(made, task).covariance
     if noise is None:

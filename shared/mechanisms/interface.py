@@ -223,4 +223,4 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def planner(self) -> "Planner":
-        """The expected value of its releases; loaded when first asked for."""
+        """The forecasts of what its releases will be worth; loaded when first asked for."""

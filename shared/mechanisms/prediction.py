@@ -168,7 +168,7 @@ def assumed_maps(terms: Terms, law: ColumnLaw) -> tuple[Array, Array]:
 
 
 def _left_by_cutting(squares: Array) -> float:
-    """The rest of a column in rows with these mean squares, (d,): sqrt(E min(X, t)), X gamma of mean 1, t = 1/sum.
+    """What cutting leaves of a column with these mean squares, (d,): sqrt(E min(X, t)), X gamma of mean 1, t = 1/sum.
 
     E min(X, t) = P(k + 1, k t) + t (1 - P(k, k t)) with shape k = (sum)^2 / (2 sum of squares).
     """

@@ -32,6 +32,7 @@ def segment_rows(layout: Layout) -> int:
 
 
 def segments(layout: Layout) -> Iterator[tuple[int, int]]:
+    """The (start, stop) of the rows that are proved together, in order."""
     size = segment_rows(layout)
     return ((start, min(start + size, layout.rows)) for start in range(0, layout.rows, size))
 

@@ -114,6 +114,7 @@ def polynomials(rows: Residues, sizes: Sizes, prime: int) -> Residues:
 
 
 def rows_of(coefficients: Residues, sizes: Sizes, prime: int) -> Residues:
+    """The inverse of `polynomials`."""
     message, tail = sizes.message, coefficients[:, sizes.message :]
     low = coefficients[:, :message].copy()
     low[:, : sizes.opened] = difference(low[:, : sizes.opened], tail, prime)

@@ -76,6 +76,7 @@ def _two_squares() -> NDArray[np.int32]:
 
 
 def require_bound(bound: int) -> None:
+    """Raises DomainError for a bound whose squares could leave what is proved."""
     if not 0 < bound < BOUND_LIMIT:
         raise DomainError("a bound on squared norms is positive and below 2^38")
 

@@ -86,7 +86,7 @@ class Sizes:
         return 2 * self.width - 1 - self.message
 
     def shift(self, coefficients: int) -> int:
-        """The s of low + x^s high that hides `coefficients` ones: two halves of k coefficients make exactly these."""
+        """The s of low + x^s high that hides so many coefficients: two halves of k each never make more than these."""
         return coefficients - self.width
 
 

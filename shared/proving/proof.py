@@ -34,7 +34,7 @@ from commingle.shared.ring.residues import Residues
 class Places:
     """The numbers of a matrix's rows; those of the witness come first.
 
-    Raises DomainError: too many for the proof, 5.
+    Raises DomainError: too many for section 5 of the proof.
     """
 
     sizes: Sizes

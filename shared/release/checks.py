@@ -112,6 +112,8 @@ _REMEDY = "Correct the study and try again."
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """An enrolled party's public keys, hex."""
+
     signing_key: str
     sealing_key: str
 
@@ -214,7 +216,7 @@ class Share:
 def draft(shares: Mapping[str, Share], *, n: int, columns: Sequence[str] = (), **asked: Any) -> Study:  # noqa: ANN401 - fields of a study
     """A study of these members, to be `tried`; `asked` has other fields of it, where None stands for a default.
 
-    About n people are at each member (keyed), or exactly n at all (listed). `columns` are names as `age` or `ward.age`,
+    Each member holds about n people (keyed), or exactly n (listed). `columns` are names as `age` or `ward.age`,
     empty for all; members without a wanted column are left out. Delta is below one in the number of people. Raises
     SpecError: a column is not in any schema, or in two; ValidationError: a name or a number is none.
     """

@@ -41,7 +41,7 @@ class BlockPlan:
         return self.cost.loss.rho
 
     def describes(self, statement: BlockStatement) -> bool:
-        """Whether that statement is one of a block that the spec calls for."""
+        """Whether rows, columns, noise and number of sums in that statement are those that the spec calls for."""
         sums = 0 if statement.sums is None else len(statement.sums)
         said = (statement.rows, statement.columns, statement.sigma, sums)
         return said == (self.rows, self.columns, self.sigma, 0 if self.first_stage is None else self.first_stage.size)

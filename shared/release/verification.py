@@ -73,7 +73,7 @@ class PublishedRelease:
 
 
 def called(name: str, *, pinned: bool) -> str:
-    """How to call a party: by its name only if its key is known, because any key can call itself anything."""
+    """What to call a party: its name only if its key is known, because any key can call itself anything."""
     return name if pinned else f"a key that calls itself {name}"
 
 
@@ -153,6 +153,7 @@ def _verify_spec(manifest: Manifest) -> Verified[ReleaseSpec]:
 
 
 def _stated(privacy: PrivacyStatement) -> tuple[list[tuple[str, bool]], bool, list[int]]:
+    # the places of losses: a figure in another place would say something else
     parties = [(party.party, party.first_stage is None) for party in privacy.per_party]
     return parties, privacy.per_subject_outsiders is None, [len(scope.stated) for scope in privacy.scopes]
 

@@ -90,7 +90,7 @@ class Parameters:
         return Fraction(noise, 1 << self.flood_bits)
 
     def most_openings(self, noise: int) -> int:
-        """How many openings of one release floods hide to 2^-40, if each has noise of at most V.
+        """The most openings of one release that floods hide to 2^-40, if each has noise of at most V.
 
         C V / 2^(flood_bits + 1) <= 2^-40 (docs/proofs/proved-bounds.md, 7.1).
         """
@@ -128,6 +128,7 @@ class Layout:
 
     @property
     def groups(self) -> int:
+        """How many polynomials a stripe takes."""
         return -(-self.columns // _WIDTH_LIMIT)
 
     @property

@@ -47,7 +47,10 @@ class FileBatch:
 
 
 def csv_header(stream: BinaryIO, form: CsvFormat) -> list[str]:
-    """The names of the columns, in order, with repetitions. Raises OSError, csv.Error, UnicodeDecodeError: none."""
+    """The names of the columns, in order, with repetitions.
+
+    Raises OSError, csv.Error, UnicodeDecodeError: there is no readable header.
+    """
     return _header(_blocks(stream, form), form)[0]
 
 
@@ -267,6 +270,7 @@ class _Parser:
     places: dict[str, int]
 
     def __call__(self, block: _Block, before: int) -> tuple[FileBatch, int]:
+        # the cells of a block that comes after `before` records, and how many records it has
         if isinstance(block, bytes):
             text = block.replace(b"\r\n", b"\n") if b"\r" in block else block
             if (read := self._even(text)) is not None:
@@ -364,7 +368,7 @@ class _Parser:
 
 
 def _without_blank(cells: Cells) -> Cells:
-    # each cell by itself (docs/proofs/records.md 4.2 d)
+    # null for a missing value with blanks around it, each cell by itself (docs/proofs/records.md 4.2 d)
     blank = compute.match_substring_regex(cells, _MISSING_WITHIN_BLANKS)
     found: Cells = compute.if_else(blank, pa.scalar(None, cells.type), cells)
     return found

@@ -210,6 +210,7 @@ def load_secret(path: Path) -> bytes:
 
 
 def load_signing_key(path: Path) -> SigningKey:
+    """The Ed25519 key stored at `path`. Raises KeyFileError."""
     return SigningKey(load_secret(path))
 
 

@@ -83,7 +83,7 @@ class Principal:
     # issuer, subject: these identify the person: names can change, and two people can share one
     issuer: str
     subject: str
-    name: str  # how the provider calls the person, for display
+    name: str  # the provider's name for the person, for display
     scopes: frozenset[str]  # what the person's groups may do
     id_token: str = field(repr=False)  # the proof, with which we ask the provider to end its own session
     sid: str = ""  # the provider's name of that session; empty if it gives none

@@ -1,6 +1,6 @@
 """Problem documents (RFC 9457), and the OpenAPI document of a service.
 
-Only this module makes HTTP answers of errors. The framework does not describe what an application does itself: parse
+Only this module turns errors into HTTP answers. The framework does not describe what an application does itself: parse
 bodies, and decide who is let in.
 """
 

@@ -113,7 +113,7 @@ def run(
 ) -> None:
     """Print the addresses as one line of JSON, unless `announcement` is None, and serve until a signal comes.
 
-    `on_listening` is called before that; `on_stopping` when the signal has come, before open requests end.
+    `on_listening` is called before that; `on_stopping` when the signal has come, before the wait for open requests.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

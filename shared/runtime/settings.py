@@ -32,7 +32,7 @@ class Settings(BaseModel):
 
 
 class HomeFile(Settings):
-    """A file of a home, which says its version: a later format differs from a mistake (ADR 32)."""
+    """A file of a home, which says its version, so that a later format is not taken for a mistake (ADR 32)."""
 
     version: Version = 1
 

@@ -1,6 +1,6 @@
 """CSV and Parquet files as batches of columns: agents, the planner and the simulation read them alike.
 
-Cells of a CSV are bytes (`csv_records`). `encoding.MISSING` says how it spells missing cells. Numbers with a decimal
+Cells of a CSV are bytes (`csv_records`). `values.MISSING` says how it spells missing cells. Numbers with a decimal
 comma come out with a point. Parquet keeps its types.
 
 No record ends the reading (docs/threat-model.md#no-decision-depends-on-cells). A caller that wants a malformed CSV

@@ -220,8 +220,7 @@ class PrivateRegression:
         label_bound: the encoded target is cut to it.
         public: second moments of public rows so mapped; needed by `PublicMethod`.
         n: how many rows there are as everybody may know it: the registered number under replace_one, a public
-            figure
-            under add_remove, which keeps the number private.
+            figure under add_remove, which keeps the number private.
         stages: planned for what the method costs; needed by `StagedMethod`.
     """
 

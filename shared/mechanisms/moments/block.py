@@ -265,7 +265,7 @@ def chosen_buckets(n: int, *, rho: float, columns: tuple[int, ...], proved: bool
 class Buckets:
     """Puts each row, times its sign, into its bucket; a bucket in which two rows meet is closed, and 0.
 
-    It has a window of `count` buckets in all, and no row is of others.
+    `window` is a part of the `count` buckets that there are in all, and no row is of a bucket outside it.
     """
 
     def __init__(self, window: range, *, count: int, d: int) -> None:

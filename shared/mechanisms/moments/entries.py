@@ -123,7 +123,7 @@ def linear_weight(party: PartyTerms) -> int:
 
 
 def _moved(bounds: Bounds, own: int, adjacency: Adjacency) -> int:
-    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, rounded up; unless for replace_one, one row is 0."""
+    """The largest w ||x x^T - y y^T||_F^2 + k ||x - y||^2, rounded up; except under replace_one one row is 0."""
     c, k = bounds.c, bounds.k
     if adjacency is not Adjacency.REPLACE_ONE:
         return own * c * c + k * c
@@ -195,6 +195,7 @@ def width(terms: Terms) -> int:
 
 
 def step(terms: Terms) -> float:
+    """4^-f: a published value is integer * step."""
     return 0.25**terms.fraction_bits
 
 

@@ -158,7 +158,7 @@ class Slopes:
     tau: float  # variance of a slope on a feature of moment 1
     basis: Array  # (q, q) T with T^T Omega_0 T = I and T^T X T = diag(strength)
     strength: Array  # (q,) expected square of z = T^T g over tau
-    left: Array  # (q,) tau strength / (1 + tau strength), the rest of z
+    left: Array  # (q,) tau strength / (1 + tau strength), the part of z that shrinkage leaves
 
     @classmethod
     def of(cls, X: Array, g: Array, yy: float, *, omega: Array, exponent: float) -> Self:

@@ -33,6 +33,8 @@ _NO_NOISE = 1e12  # stands for an infinite root
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
+    """A task as published, in the basis of the module."""
+
     task: RegressionTask
     # lam, beta: (q,) variances of the features and slopes
     lam: Array

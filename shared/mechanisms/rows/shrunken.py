@@ -1,7 +1,7 @@
 """For prediction: as much of the measurement-error fit as there is reason to believe (docs/proofs/prediction.md).
 
 In the basis in which noise and moments are both diagonal every direction of the features gets its own factor: the
-inverse of the attenuation there, times the rest that a normal prior leaves, times the probability that there is any
+inverse of the attenuation there, times the part that a normal prior leaves, times the probability that there is any
 signal. With signal either all directions share it or one feature alone has it. The probability of signal is o B / (1 +
 o B), B the Bayes factor and o the prior odds. They are as large as the expected loss allows for a label that has
 nothing to do with the features. The means of label and features are pulled from the released ones towards the centre of
@@ -65,7 +65,7 @@ class _Family:
     base - against yy + precision (sum z^2 kept), the square being that along the feature's row if it is alone.
     """
 
-    kept: Array  # (M, q) h/(1+h), the rest of z
+    kept: Array  # (M, q) h/(1+h), the part of z that is kept
     # base, against, precision: (M, 1), or (M, q) of features alone; precision is 1 / (2 tau^2)
     base: Array
     against: Array

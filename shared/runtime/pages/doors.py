@@ -355,7 +355,7 @@ class Guard:
         return None if is_open or session is not None else await self._door.refuse(request, self._site)
 
     def _is_ours(self, request: Request) -> bool:
-        """Whether a request is for this address (and no other name leads here), and a form comes from this address."""
+        """Whether a request is for this address, not a name that somebody made lead here; and a form comes from it."""
         origin = self._door.origin
         return request.headers.get("host") == origin.partition("://")[2] and (
             request.method in {"GET", "HEAD"} or request.headers.get("origin") == origin
@@ -375,7 +375,7 @@ class ConsolePages:
         self._site, self._door = site, door
 
     def application(self) -> FastAPI:
-        """An application without pages yet: only the way in and out."""
+        """An application without pages yet: the way in and out, and nothing for anybody without a session."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, telemetry=NO_TELEMETRY)
         app.add_middleware(Guard, door=self._door, site=self._site)
         app.add_exception_handler(404, self._nowhere)

@@ -72,11 +72,11 @@ class Exchange:
         return approval_set_digest(self.approvals)
 
     def owners(self, party: str) -> tuple[str, ...]:
-        """That party multiplies the columns of these with its own: of all before it."""
+        """The parties whose columns that party multiplies with its own: all before it."""
         return self.parties[: self.parties.index(party)]
 
     def evaluators(self, party: str) -> tuple[str, ...]:
-        """These reply to that party: all after it."""
+        """The parties that reply to that party: all after it."""
         return self.parties[self.parties.index(party) + 1 :]
 
     def encrypts(self, party: str) -> bool:
@@ -84,7 +84,7 @@ class Exchange:
         return party != self.parties[-1]
 
     def senders(self, party: str) -> tuple[str, ...]:
-        """That party works with the columns of these, including its own.
+        """The parties whose columns that party works with, itself included.
 
         A proof of replies is about all columns that they are made of, so if there are proofs everybody reads all.
         """

@@ -87,7 +87,7 @@ def reply_pieces(
     `own` is the evaluator's own message; `owners` are in order, and verified if bounds are proved. `seed` is of the
     evaluator's key of this release, under which all but the last party encrypted their `rows`. `noise` draws that for
     one owner, (owner's columns x its own), after the debit; `entropy` is that of the operating system. Raises
-    DeviationError: an owner signed something that is no ciphertexts.
+    DeviationError: an owner signed bytes that are not ciphertexts.
     """
     exchange, private = own.exchange, keystream(entropy(SEED_BYTES))
     replies: list[list[bytes]] = []
