@@ -219,7 +219,7 @@ def test_what_was_dropped_can_still_be_listed_and_audited_and_is_not_taken_up_ag
     again = hub.propose(proposed)
     assert (again.status_code, again.json()["state"]) == (200, "aborted")
     assert problem(hub.http.get(f"/v1/releases/{proposed.id}/forecast")) == (409, "state")
-    with pytest.raises(StateError, match="not kept"):
+    with pytest.raises(StateError, match="no longer kept"):
         reject(hub.coordinator, proposed.id, "clinic", parties[0].rejection(proposed))
 
 

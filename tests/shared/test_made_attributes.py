@@ -164,8 +164,8 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "more than 256": [AGE | {"cuts": "every 0.1"}],
     "every": [AGE | {"cuts": "each 10"}],
     "valid": [AGE | {"cuts": None}],
-    "not what its intervals are called": [changed(AGE | {"cuts": [40, 60]}, levels=["young", "old", "older"])],
-    "three names": [cross(TIME, TIME), cross(TIME, DIED | {"name": "outcome"})],
+    "not the names of its intervals": [changed(AGE | {"cuts": [40, 60]}, levels=["young", "old", "older"])],
+    "three different names": [cross(TIME, TIME), cross(TIME, DIED | {"name": "outcome"})],
     "'age' is a number and has no levels: give it \"cuts\"": [
         cross(TIME, {"name": "age", "kind": "numeric", "lower": 0, "upper": 9})
     ],
@@ -177,12 +177,12 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     'cross again: has a "kind"': [cross(TIME, {"name": "again", "cross": [DIED, STAGE]})],
     "cross": [cross(TIME)],
     "levels must differ": [cross(STAGE | {"levels": ["a", "a, b", "c"]}, DIED | {"levels": ["b, c", "c"]})],
-    "not what the pairs": [changed(cross(TIME, DIED), levels=["a", "b", "c", "d", "e", "f"])],
-    "not what follows": [
+    "not the names of the pairs": [changed(cross(TIME, DIED), levels=["a", "b", "c", "d", "e", "f"])],
+    "does not follow from": [
         changed(cross(TIME, DIED), missing="indicator"),
         changed(times(AGE, DOSE), missing="indicator"),
     ],
-    "themselves no pairs": [changed(cross(TIME, DIED), cross=[changed(cross(TIME, DIED)), DIED])],
+    "neither pairs nor intervals": [changed(cross(TIME, DIED), cross=[changed(cross(TIME, DIED)), DIED])],
     "2 entries at least": [times(AGE)],
     "3 entries at most": [times(AGE, AGE, AGE, AGE)],
     "the same for everybody": [times(SEX, SEX)],

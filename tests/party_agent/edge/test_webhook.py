@@ -131,7 +131,7 @@ def test_commands_set_test_and_remove(consortium: Consortium, run: Command) -> N
         assert run("party", "webhook", "test", "--home", home.root)[0] == 1
         code, secret, _ = run("party", "webhook", "set", url, "--home", home.root)
         assert (code, (home.root / "webhook.json").stat().st_mode & 0o077) == (0, 0)
-        assert "was not taken" in run.refused("party", "webhook", "test", "--home", home.root)
+        assert "did not accept it" in run.refused("party", "webhook", "test", "--home", home.root)
         assert send_test(home) == url
     assert secret.strip() in (home.root / "webhook.json").read_text()
     assert run("party", "webhook", "remove", "--home", home.root)[0] == 0

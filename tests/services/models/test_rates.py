@@ -233,7 +233,7 @@ def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
     [
         ("smoker ~ sex", "binomial", "years", "counts alone"),
         ("age ~ sex", "ordinal", "years", "counts alone"),
-        ("falls ~ sex", "poisson", "age", "no time"),
+        ("falls ~ sex", "poisson", "age", "not a time"),
         ("falls ~ sex", "poisson", "change", "negative"),
         ("falls ~ sex", "poisson", "days", "not of the same people"),
         ("falls ~ sex", "poisson", "weeks", "not of the same people"),
