@@ -1,4 +1,4 @@
-"""Errors about published releases.
+"""Errors about published releases, and about files that are written from them.
 
 `shared.errors.VerificationError` says that a release's signatures or digests do not hold, and
 `shared.runtime.errors.RemoteError` that a coordinator does not answer.

@@ -54,7 +54,7 @@ people_options = together(
     click.option(
         "--listed",
         is_flag=True,
-        help="All members hold the same people, and who they are is public.  [keyed: who they are is protected]",
+        help="All members hold the same people, and who they are is not protected.  [keyed: who they are is protected]",
     ),
     click.option(
         "--people",

@@ -129,7 +129,7 @@ def study() -> None:
     "--purpose", metavar="TEXT", help="The question, and what the answer is for. Members read it before they decide."
 )
 @click.option("--requester", metavar="TEXT", help="The name and institution of the person who asks.")
-@click.option("--listed", is_flag=True, help="All members hold the same people, and who they are is public.")
+@click.option("--listed", is_flag=True, help="All members hold the same people, and who they are is not protected.")
 @click.option(
     "--id-rule",
     "id_rules",
