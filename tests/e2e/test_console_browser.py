@@ -90,11 +90,12 @@ def draft(console: Browser, table: Path, pictures: Path) -> None:
     page.get_by_role("link", name="Data sets").click()
     page.get_by_label("Name in studies").fill("stays")
     page.get_by_label("File on this machine").fill(str(table))
-    page.get_by_label("Column that says who").fill("patient")
-    page.get_by_label("Who is in it").select_option(label="is a list that all members hold")  # as `main` is
+    page.get_by_label("Column that identifies").fill("patient")
+    listed = "is not protected: all members hold the same people"  # as `main` is
+    page.get_by_label("Who is in the table").select_option(label=listed)
     page.get_by_role("button", name="Draft").click()
     page.get_by_text("No row was read.").wait_for()
-    assert page.get_by_label("from").nth(0).input_value() == "0"
+    assert page.get_by_label("from", exact=True).nth(0).input_value() == "0"
     page.get_by_label("unit").nth(1).fill("mmol/l")
     page.get_by_role("button", name="Propose again").click()
     page.get_by_text("public knowledge of glucose").wait_for()
