@@ -199,7 +199,7 @@ def propose(source: FileSource, subject_id: str, typed: Sequence[Line], *, made:
     columns = source_columns(source)
     if subject_id not in columns:
         raise SettingsError(
-            "the file has no column of the name that says who a row is about",
+            "the file has no column of the name that identifies the person",
             remedy=other_format(source) or "Check the name.",
         )
     others = [name for name in dict.fromkeys((*columns, *made)) if name != subject_id]
