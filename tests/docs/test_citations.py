@@ -146,6 +146,7 @@ def test_module_that_is_named_and_missing_is_told() -> None:
     assert list(missing_modules(text)) == ["shared.dp.reckoning"]
 
 
+@pytest.mark.slow
 def test_pages_and_decisions_that_code_names_exist() -> None:
     assert told(PYTHON, lambda _, text: missing(text, ROOT), prose) == []
     assert told(OTHERS, lambda _, text: missing(text, ROOT)) == []

@@ -81,6 +81,7 @@ def test_changed_spec_under_its_own_id_inherits_no_approval(pair: Consortium, wh
     assert (noise.calls, pair.charge("clinic", changed)) == ([], None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["aborted", "rejected", "expired", "published"])
 def test_release_falsely_said_to_be_over_is_not_taken_up_again(pair: Consortium, state: str) -> None:
     coordinator, noise, release = HostileCoordinator(pair), Noise(), approved_by_all(pair)
@@ -271,6 +272,7 @@ def test_padded_proposal_with_hidden_text_is_taken_by_nobody(pair: Consortium, b
     assert pair.charge("clinic", release) is None
 
 
+@pytest.mark.slow
 def test_old_head_of_another_member_is_no_way_back(pair: Consortium) -> None:
     """The coordinator has forgotten, a member brings an old head: the newest comes back at once."""
     coordinator, member, user = HostileCoordinator(pair), AlteredMember(pair), LocalUser(pair)
@@ -332,6 +334,7 @@ def test_coordinator_that_was_set_back_too_is_corrected_by_a_fellow_member(pair:
     assert "clinic" not in pair.coordinator.found(waiting).approvals
 
 
+@pytest.mark.slow
 def test_newest_ledger_goes_on_after_an_old_copy_has_signed(pair: Consortium) -> None:
     """The old copy was lied to: it was shown no head and nothing of the past. The newest is not halted for ever."""
     coordinator, copy = HostileCoordinator(pair), LocalUser(pair).copy()
@@ -370,6 +373,7 @@ def test_backup_restored_while_one_of_two_coordinators_lies_signs_nothing(pair: 
     assert second.coordinator.found(waiting).approvals == {}
 
 
+@pytest.mark.slow
 def test_ledger_cut_back_by_sql_while_the_coordinator_forgets_is_noticed(pair: Consortium) -> None:
     """What is left of the ledger is a whole chain, and neither the home nor the coordinator has a later head."""
     coordinator, user = HostileCoordinator(pair), LocalUser(pair)

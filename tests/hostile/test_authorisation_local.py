@@ -96,6 +96,7 @@ def test_agent_serves_whom_the_table_says(consortium: Consortium, actor: str) ->
 ANYBODY = ("anonymous", "stranger", "party", "coordinator")
 
 
+@pytest.mark.slow
 def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_coordinator() -> None:
     release, files = published()
     fake, asked = ServingCoordinator(files={release: files}), list[httpx.Request]()
@@ -144,6 +145,7 @@ def test_learner_answers_everybody_alike_and_takes_nobodys_credentials_to_its_co
     assert not any(name in request.headers for request in asked for name in ("authorization", "cookie"))
 
 
+@pytest.mark.slow
 def test_no_service_has_methods_beyond_its_document(tmp_path: Path) -> None:
     hub = Hub(f"sqlite:///{tmp_path / 'coordinator.sqlite'}", tmp_path)
     with consortium_of(tmp_path, "clinic", "insurer").agent("clinic") as agent:

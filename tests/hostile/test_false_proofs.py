@@ -320,6 +320,7 @@ FALSE_REPLIES: Mapping[str, Callable[[Cheat], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FALSE_REPLIES)
 def test_reply_that_proves_nothing_is_opened_by_nobody(pair: Consortium, how: str) -> None:
     cheat, noise = Cheat(pair, approved(pair, "proved", row_norm=ROW_NORM), "insurer"), Noise()

@@ -97,6 +97,7 @@ def test_words_of_a_refusal_are_quoted_and_its_remedy_is_ours(detail: str, remed
     assert REMEDY not in refused.value.remedy
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))  # JSON cannot hold half a surrogate pair
 def test_no_message_and_no_field_of_an_answer_holds_hidden_text(text: str) -> None:
     assert not hidden(CommingleError(text, remedy=text).diagnostics())
@@ -269,6 +270,7 @@ PRINTS = {
 """The only modules that print."""
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_but_through_the_one_console() -> None:
     found = set()
     for package in (coordinator, party_agent, services, shared):

@@ -121,6 +121,7 @@ def test_coordinator_drains_no_more_than_it_must_of_a_body_that_never_ends() -> 
     asyncio.run(asyncio.wait_for(read(), 60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "taken",
     [lambda request: read_body(request, 1 << 20), Authenticator(cast("Coordinator", None)).unsigned_body],

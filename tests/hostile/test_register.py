@@ -194,6 +194,7 @@ def everything_told(agent: Agent, release: str) -> list[tuple[int, str]]:
     return [(answer.status_code, answer.text) for answer in answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True], ids=["listed", "keyed"])
 def test_neither_answers_to_a_token_nor_the_state_of_a_release_depend_on_a_row(
     consortium: Consortium, allowed: Path, *, keyed: bool

@@ -97,6 +97,7 @@ def test_signature_that_is_shown_only_after_the_adoption_is_adopted_too(
         agent.step(strictly)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", ["another release", "another spec", "no answer"])
 def test_coordinator_that_shows_nothing_that_can_be_adopted_is_left_and_the_rest_adopted(
     pair: Consortium, lie: str

@@ -98,6 +98,7 @@ COLUMNS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(cells=COLUMNS)
 def test_every_cell_of_every_type_has_its_place_within_the_bounds_by_itself(cells: Cells) -> None:
@@ -213,6 +214,7 @@ FROM_A_DATABASE = st.one_of(
 KEYS = (SubjectKey.of("id"), SubjectKey.of("id", ("text/1",)), SubjectKey.of("id", ("digits/1",)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(values=st.lists(FROM_A_DATABASE, max_size=6))
 def test_cell_of_a_database_reads_alike_whatever_other_types_are_beside_it(values: list[Any]) -> None:
@@ -225,6 +227,7 @@ def test_cell_of_a_database_reads_alike_whatever_other_types_are_beside_it(value
         assert ids == [subject_ids(key, {"id": cells}).ids[0].as_py() for cells in alone]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(cells=COLUMNS)
 def test_every_cell_of_every_type_is_an_id_or_none_by_itself(cells: Cells) -> None:

@@ -222,6 +222,7 @@ def test_schema_that_cannot_be_read_is_a_clear_error(run: Command, consortium: C
     assert "not a valid attribute schema" in run.refused(*add, *table, "--schema", tmp_path / "bad.json")
 
 
+@pytest.mark.slow
 def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     run: Command, consortium: Consortium
 ) -> None:

@@ -100,6 +100,7 @@ def files(folder: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_command_that_reads_changes_no_file_and_asks_a_coordinator_only_to_be_shown_something(
     pair: Consortium, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ EDIT = st.tuples(st.integers(0, 39), st.sampled_from([a.name for a in SCHEMAS["c
 HEAVY = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @HEAVY
 @given(edits=st.dictionaries(EDIT, CELLS, min_size=1, max_size=3))
 def test_edited_cell_does_not_turn_approval_into_silence(
@@ -136,6 +137,7 @@ def test_edited_cell_does_not_turn_approval_into_silence(
     assert edited == unedited, "to the last bit of the signature"
 
 
+@pytest.mark.slow
 @HEAVY
 @given(edits=st.dictionaries(EDIT, CELLS, min_size=1, max_size=3))
 def test_edited_cell_changes_neither_what_follows_the_approval_nor_its_size(

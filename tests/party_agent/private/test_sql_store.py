@@ -135,6 +135,7 @@ def read_back(url: str, rows: Rows) -> NDArray[np.int64]:
         return block(open_table(source, KEY, ATTRIBUTES, engine=IN_PROCESS), len(rows))
 
 
+@pytest.mark.slow
 @OWN
 @given(rows=ROWS)
 def test_block_from_a_file_is_that_of_the_cells(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> None:

@@ -215,6 +215,7 @@ def test_reading_without_an_owner_refuses_no_record_and_takes_the_least_of_each_
         assert row == min(among, key=lambda one: np.array(one, "<i4").tobytes())
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(-20, 20) | st.integers(10**10, 10**15).map(float), min_size=1, max_size=12, unique=True),
     st.integers(1, 12),

@@ -101,6 +101,7 @@ def rows_by_subject(path: Path) -> NDArray[np.float64]:
     return np.array([one_of[path.stem](row) for row in rows])
 
 
+@pytest.mark.slow
 @each_bounds
 def test_three_agents_open_the_exact_moments_of_their_tables(trio: Consortium, bounds: Bounds) -> None:
     release = approved(trio, bounds)
@@ -128,6 +129,7 @@ def test_moments_of_whitened_rows_are_opened_exactly_and_undone(pair: Consortium
     assert undone.gram == pytest.approx(everything.T @ everything, abs=2e-3 * len(ones))
 
 
+@pytest.mark.slow
 def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
     noises = {name: Noise() for name in NAMES}
     found = []
@@ -152,6 +154,7 @@ def test_every_party_draws_its_noise_once_and_adds_it(tmp_path: Path) -> None:
         assert sorted(noises[party.name].calls) == sorted(cross + own), "once for every entry"
 
 
+@pytest.mark.slow
 def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_block(trio: Consortium) -> None:
     release = trio.propose(mechanism="moments")
     noises: list[dict[str, Noise]] = []
@@ -165,6 +168,7 @@ def test_noise_of_a_reply_is_drawn_for_it_and_that_of_the_other_entries_for_the_
     assert drawn == [approval, columns, [0, 1, 2], [5, 4, 3]], "cross blocks, linear, diagonal and off-diagonal"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bounds", "trust"), [("proved", TRUST_PROVED), ("trusted", TRUST_MOMENTS)])
 def test_nothing_of_the_exchange_is_left_after_the_end_and_the_release_says_whom_it_trusts(
     pair: Consortium, bounds: Bounds, trust: str
@@ -224,6 +228,7 @@ def test_data_set_registered_again_after_the_columns_changes_nothing(pair: Conso
     finish(pair, release)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["text", "subject"])
 @pytest.mark.parametrize("point", ["party.debited", "party.columns.written"])
 def test_file_that_changes_between_debit_and_columns_changes_nothing(pair: Consortium, what: str, point: str) -> None:
@@ -307,6 +312,7 @@ def test_power_cut_at_any_point_of_a_round_makes_nothing_twice(pair: Consortium,
         assert not (pair.homes[party].exchanges / release).exists()
 
 
+@pytest.mark.slow
 @each_bounds
 def test_the_points_above_are_all_that_a_round_comes_by(bounds: Bounds) -> None:
     columns, reply = ([f"party.{kind}.{step}" for step in ("written", "signed", "sent")] for kind in STATEMENTS)
@@ -319,6 +325,7 @@ def test_the_points_above_are_all_that_a_round_comes_by(bounds: Bounds) -> None:
         assert {nth for nth, point in enumerate(points, 1) if point in steps} <= {*OF_MESSAGES}
 
 
+@pytest.mark.slow
 @each_bounds
 def test_every_request_of_an_exchange_may_fail_once_in_either_way(pair: Consortium, bounds: Bounds) -> None:
     release = approved(pair, bounds)
@@ -393,6 +400,7 @@ def test_stale_view_without_messages_is_sent_nothing_new(pair: Consortium) -> No
     finish(pair, release)
 
 
+@pytest.mark.slow
 def test_lost_party_ends_the_round_at_its_expiry_and_nothing_of_it_is_used_again(pair: Consortium) -> None:
     first = approved(pair)
     pair.step("clinic")
@@ -508,6 +516,7 @@ def test_party_to_which_nobody_replies_needs_no_columns_to_make_its_block(pair: 
     assert not any(request.endswith("/columns/clinic") for request in pair.coordinator.requests[asked:])
 
 
+@pytest.mark.slow
 def test_fellows_message_that_was_lost_or_damaged_on_the_disk_is_fetched_again(pair: Consortium) -> None:
     """Whoever sent it is not named: it is one's own disk."""
     release = columned(pair, "proved")

@@ -63,6 +63,7 @@ each_fetch = pytest.mark.parametrize("fetch", FETCHES, ids=lambda fetch: f"{fetc
 each_bounds = pytest.mark.parametrize("bounds", get_args(Bounds))
 
 
+@pytest.mark.slow
 @each_fetch
 def test_message_altered_on_its_way_signs_nothing_and_is_fetched_again(pair: Consortium, fetch: Fetch) -> None:
     """Whoever relays it is not believed about its sender: an honest member is not named."""
@@ -119,6 +120,7 @@ class Dripping(httpx.SyncByteStream):
         return monotonic() + 60 * self.came
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "fetches", "path", "kind"),
     [(1, "insurer", "columns/clinic", "reply"), (2, "clinic", "replies/insurer", "block")],
@@ -228,6 +230,7 @@ def test_member_is_named_once_and_the_withdrawal_is_sent_when_the_coordinator_is
     assert rejection_of(pair, release, "clinic").about == "insurer"
 
 
+@pytest.mark.slow
 def test_member_that_replies_to_other_columns_of_its_own_than_its_fellow_is_named_with_both(trio: Consortium) -> None:
     """The insurer signs two sets, each proved, has replied to the first, and the clinic is only shown the second.
 
@@ -270,6 +273,7 @@ def test_member_that_signs_two_sets_of_columns_is_named_with_both(trio: Consorti
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "bounds"), [("insurer", "proved"), ("lab", "trusted")])
 def test_member_that_shows_each_of_two_others_one_set_of_columns_is_named_by_either(
     trio: Consortium, by: str, bounds: Bounds
@@ -354,6 +358,7 @@ def columns_of(consortium: Consortium, release: str) -> dict[str, bytes]:
     return {name: body_of(consortium, release, name, "columns") for name in FELLOWS}
 
 
+@pytest.mark.slow
 def test_each_party_asks_once_for_all_columns_and_once_for_all_replies(trio: Consortium) -> None:
     release = approved(trio, "proved")
     finish(trio, release)

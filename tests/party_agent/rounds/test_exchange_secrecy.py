@@ -94,6 +94,7 @@ def secrets_of(kept: KeptRows) -> set[bytes]:
     return {form for key in keys for form in (key, key.hex().encode(), b64encode(key), repr(key)[2:-1].encode())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", get_args(Bounds))
 def test_no_row_and_no_secret_of_a_party_is_in_anything_that_others_have(tmp_path: Path, bounds: Bounds) -> None:
     consortium, known = consortium_of(tmp_path, *NAMES), Known()

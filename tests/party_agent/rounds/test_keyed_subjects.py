@@ -94,6 +94,7 @@ def middle_aged(missing: Missing = "error") -> Subset:
     return Subset(attribute=whole, levels=(ages.levels[1],))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_stage_share", [None, 0.2])
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
 def test_release_of_a_subset_is_that_of_tables_which_hold_nobody_else(
@@ -260,6 +261,7 @@ def test_small_keyed_release_of_moments_is_proved(pair: Consortium) -> None:
     assert published(pair, release).spec.bounds == "proved"
 
 
+@pytest.mark.slow
 def test_what_arrives_does_not_depend_on_who_is_held(pair: Consortium) -> None:
     """The same messages of the same sizes, and approvals that say nothing, whatever the lists are."""
     sent: list[list[tuple[str, int]]] = []

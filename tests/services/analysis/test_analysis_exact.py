@@ -235,6 +235,7 @@ def test_result_becomes_json_a_frame_and_html(result: Any) -> None:
     assert result._repr_html_().count("<tr") == len(frame) + 1
 
 
+@pytest.mark.slow
 def test_path_that_cannot_be_finished_in_time_says_so() -> None:
     """Penalties of next to nothing on features of which some nearly follow from others."""
     draw = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def test_wald_test_finds_what_is_there() -> None:
     assert found.r_squared_larger > found.r_squared_smaller + 0.05
 
 
+@pytest.mark.slow
 def test_partial_correlations_are_covered_at_the_stated_rate() -> None:
     covariance = related(np.array([0.5, -0.3, 0.0]))
     P = np.linalg.inv(covariance)
@@ -79,6 +80,7 @@ def test_partial_correlations_are_covered_at_the_stated_rate() -> None:
     assert 0.93 < np.mean(held) < 0.97
 
 
+@pytest.mark.slow
 def test_two_stages_are_covered_where_least_squares_is_biased() -> None:
     # d = 0.8 z + u + ..., y = 0.5 d - u: the unseen u biases the plain fit downwards
     z, u, e = 0.2, 0.05, 0.02
@@ -101,6 +103,7 @@ def test_weak_instrument_is_warned_of() -> None:
     assert any("hardly explain dose" in warning for warning in found.fit.warnings)
 
 
+@pytest.mark.slow
 def test_lasso_at_the_noise_penalty_lets_no_unrelated_feature_in() -> None:
     entered = []
     for prepared in releases("abcdefy", related(np.zeros(6)), k=300, noise=4.0, n=N, count=200, seed=15):
@@ -111,6 +114,7 @@ def test_lasso_at_the_noise_penalty_lets_no_unrelated_feature_in() -> None:
     assert 0.005 < np.mean(entered) < 0.09
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
 def test_expected_r_squared_along_a_path_is_right_on_average(l1_ratio: float) -> None:
     slopes = np.array([0.6, 0.0, -0.3, 0.0])

@@ -352,6 +352,7 @@ STUDY: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_plan_of_a_study_is_the_planners(http: httpx.Client) -> None:
     body = {"study": STUDY, "target": "insurer-0", "features": ["clinic-0", "clinic-1"], "r_squared": 0.5}
     said = http.post("/v1/plans", json=body)
@@ -376,6 +377,7 @@ def test_plan_takes_second_moments_of_a_public_table(http: httpx.Client) -> None
     assert (said["public_table"], said["r_squared_assumed"]) == (True, pytest.approx(0.25))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [2, 10**12])
 def test_plan_says_how_much_so_few_public_rows_leave_open(http: httpx.Client, rows: int) -> None:
     said = of_public_rows(http, public_rows=rows)

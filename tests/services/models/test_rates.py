@@ -142,6 +142,7 @@ def test_weighted_count_by_the_weight_is_the_fit_of_weighted_rows() -> None:
     assert found.standard_errors == pytest.approx(wanted.bse, rel=0.2)
 
 
+@pytest.mark.slow
 def test_errors_of_rates_are_as_large_as_is_said() -> None:
     """Squared errors over their variances, a mean over 40 releases of 5 terms: of standard error 0.14 by chance."""
     whole, squares = on_rows(people()), list[Any]()

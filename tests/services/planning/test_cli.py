@@ -140,6 +140,7 @@ def test_public_table_is_whitened_as_the_study_says(study: Path, table: Path) ->
     np.testing.assert_allclose(moments[1, :2], [expected.mean(), (expected**2).mean()])
 
 
+@pytest.mark.slow
 def test_crossed_attribute_is_planned_as_a_plain_one_of_as_many_levels(
     command: Command, study: Path, table: Path, tmp_path: Path
 ) -> None:
@@ -189,6 +190,7 @@ def test_quick_question_needs_no_study(command: Command) -> None:
     assert "such fits would be refused" in out
 
 
+@pytest.mark.slow
 def test_subjects_are_planned_as_a_study_that_leaves_them_open_has_them(command: Command, study: Path) -> None:
     """Counts are said, noise is that of who is there, and dgm beside it is of listed subjects."""
     for asked in (("--n", 50_000, "--columns", 4), (study,)):
@@ -277,6 +279,7 @@ def test_preset_plans_the_terms_of_its_paper_and_stands_beside_no_other_answer(c
         assert words in err
 
 
+@pytest.mark.slow
 def test_tables_of_a_study_are_planned_with_shares_and_cuts(command: Command, tmp_path: Path) -> None:
     asked: dict[str, Any] = json.loads(json.dumps(STUDY | {"mechanism": "moments", "target": "smoker"}))
     asked["parties"][1]["attributes"].append({"kind": "binary", "name": "site", "levels": ["a", "b"]})

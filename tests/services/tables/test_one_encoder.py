@@ -140,6 +140,7 @@ def by_simulated_parties(dataset: StudyTable, folder: Path) -> Rows:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(columns=COLUMNS, suffix=st.sampled_from([".csv", ".parquet"]))
 def test_agent_simulation_and_planner_encode_a_table_alike(columns: dict[str, Any], suffix: str) -> None:

@@ -15,6 +15,7 @@ def test_list_has_a_word_for_each_eleven_bits_told_apart_by_four_letters() -> No
     assert all(word.isascii() and word.isalpha() and word.islower() for word in WORDS)
 
 
+@pytest.mark.slow
 def test_words_depend_on_every_name_and_key_and_on_nothing_else() -> None:
     words = words_of(HUB, {"clinic": CLINIC, "lab": LAB})
     assert len(words) == WORD_COUNT

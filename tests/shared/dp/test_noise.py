@@ -99,6 +99,7 @@ def test_lower_bits_of_large_noise_are_uniform_and_so_is_the_sign(sigma: int) ->
         check_counts(observed, np.full(cells, observed.sum() / cells))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [1, 300, 1_000_003])
 def test_far_out_the_law_is_still_that_of_the_definition(sigma: int) -> None:
     """Candidates of the tail's one entry: near and far to the right, to the left, and those not kept."""

@@ -83,6 +83,7 @@ def test_weighted_attribute_has_the_same_sums_and_less_noise_in_them(
     assert np.trace(covariance) < 0.8 * np.trace(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [None, 0.8])
 def test_noise_of_counts_has_the_covariance_that_is_said(overlap: float | None) -> None:
     """120 releases of one table, fixed seeds: errors of six cells in their covariance, of standard error .05."""

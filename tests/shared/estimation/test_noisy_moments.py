@@ -165,6 +165,7 @@ def sample(n: int, random: np.random.Generator) -> Array:
     return np.column_stack([np.ones(n), x, 0.1 + x @ [0.5, -0.3, 0.0] + random.normal(0, 0.3, n)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [True, False])
 def test_ols_intervals_cover_at_the_stated_rate(intercept: bool) -> None:
     random, first, variance = np.random.default_rng(4), 0 if intercept else 1, variances(15.0, 5)

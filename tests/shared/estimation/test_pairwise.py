@@ -122,6 +122,7 @@ def test_forecast_knows_how_well_joint_counts_will_be(mechanism: str) -> None:
     assert found.shared_error == pytest.approx(errors.max(), rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["rmgm", "moments"])
 def test_errors_of_a_fit_are_as_large_as_those_of_many_releases(mechanism: str) -> None:
     """One table, released often: the residual moments vary as their covariance says."""
@@ -205,6 +206,7 @@ def wrongly_planned(said: int, *, two_stages: bool, buckets: int | None = None, 
     return proposed(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two_stages", [True, False])
 @pytest.mark.parametrize("said", [1500, 150_000])
 def test_wrong_n_of_a_study_is_noticed_and_slopes_are_right_or_refused(said: int, *, two_stages: bool) -> None:

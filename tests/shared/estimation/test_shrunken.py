@@ -61,6 +61,7 @@ def mean_scores(S: Array, noise: float, names: Iterable[str] = ESTIMATORS, repea
     return {name: float(np.mean(found)) for name, found in scores.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [5.0, 50.0, 500.0])
 def test_without_any_signal_it_stays_near_the_mean_where_other_estimators_do_not(noise: float) -> None:
     found = mean_scores(moments(np.zeros(4), 0.1), noise, ("shrunken", "constant", "ols"))
@@ -69,6 +70,7 @@ def test_without_any_signal_it_stays_near_the_mean_where_other_estimators_do_not
     assert found["shrunken"] - found["constant"] > 0.7 * (found["ols"] - found["constant"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1.0, 5.0, 20.0])
 def test_with_signal_it_keeps_nine_tenths_of_what_the_best_estimator_gains(noise: float) -> None:
     found = mean_scores(moments(np.array([0.5, 0.4, -0.5, 0.3]), 0.05), noise)
@@ -77,6 +79,7 @@ def test_with_signal_it_keeps_nine_tenths_of_what_the_best_estimator_gains(noise
     assert found["shrunken"] - found["constant"] > 0.9 * (best - found["constant"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label_mean", [-0.9, 0.0, 0.4])
 def test_buried_mean_is_pulled_inside_the_bounds_and_beats_the_released_one(label_mean: float) -> None:
     found = mean_scores(moments(np.zeros(4), 0.05, label_mean), 5000.0, ("shrunken", "constant"))

@@ -271,6 +271,7 @@ def test_bounds_at_the_ends_of_all_numbers_leave_no_number_that_json_cannot_hold
     json.dumps(asdict(f), allow_nan=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     st.integers(2, 2**53 - 1),

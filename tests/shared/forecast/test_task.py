@@ -224,6 +224,7 @@ def test_many_rows_leave_nothing_open_and_give_the_forecast_of_their_moments() -
     assert found.r_squared_range == pytest.approx([exact.r_squared] * 2, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("features", "public"), [(5, 50), (5, 300), (15, 100)])
 def test_release_of_everybody_lies_in_the_range_as_often_as_stated(features: int, public: int) -> None:
     """60 samples: 49 or fewer within have a chance of 3 % at 90 % each; seeds are fixed."""

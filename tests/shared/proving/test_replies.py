@@ -91,6 +91,7 @@ def test_errors_in_two_owners_replies_do_not_cancel(at: int, stated: Stated) -> 
     assert refused(statement, forced(statement, own, own.rows, hidden)) == "total"
 
 
+@pytest.mark.slow
 @either
 def test_proof_holds_over_segments_that_do_not_end_where_an_owners_stripes_do(
     stated: Stated, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +180,7 @@ def test_last_partys_bound_that_is_none_is_refused(bound: int, hidden: list[Hidd
         last_replies_of(EVALUATOR, [reply_to(OWNER, hidden)], bound)
 
 
+@pytest.mark.slow
 def test_last_partys_reply_of_other_rows_than_it_proves_is_refused() -> None:
     """One cell, or all of one of two replies: y is the same in all of them, whatever it is."""
     others = with_another_cell(EVALUATOR.rows)
@@ -210,6 +212,7 @@ def test_noise_beyond_its_bound_is_not_proved(hidden: list[HiddenSums], statemen
         prove_replies(statement, EVALUATOR.key, EVALUATOR.rows, [beyond], seeded(4))
 
 
+@pytest.mark.slow
 def test_parts_of_two_proofs_do_not_mix_and_sums_of_one_are_not_exchanged_once_all_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -243,6 +243,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(entries=st.lists(ENTRIES, min_size=1, max_size=6))
 def test_auditor_refuses_exactly_the_chains_that_the_machine_refuses(entries: list[dict[str, Any]]) -> None:

@@ -203,6 +203,7 @@ def test_two_sets_of_ciphertexts_under_one_context_open_their_difference_and_und
     assert (difference[:50] == (x - changed)[:, 0].tolist()) is again
 
 
+@pytest.mark.slow
 def test_owner_that_is_answered_again_averages_noise_away_and_there_is_no_second_answer() -> None:
     layout, x, y, sigma = Layout(b"again", 30, 1, RING), entries(15, 30), entries(16, 30), 2**34
     exact, key = int(x[:, 0] @ y[:, 0]), secret_key(SEED, RING)

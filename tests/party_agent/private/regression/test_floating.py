@@ -275,6 +275,7 @@ def test_privacy_loss_of_a_row_is_the_one_dimensional_formula(seed: int, ridge: 
     assert log_density(large, theta) - log_density(small, theta) == pytest.approx(formula, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.slow
 @given(st.floats(0.05, 4), st.floats(1e-8, 0.9), st.floats(0.01, 0.95), st.floats(0.1, 100))
 def test_proved_gamma_keeps_the_exact_curve_below_delta(
     epsilon: float, delta: float, share: float, residual: float

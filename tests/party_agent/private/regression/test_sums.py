@@ -65,6 +65,7 @@ def weighted(sample: Sample) -> Floats:
     return np.append(sample.x.T @ sample.x, sqrt(weight) * (sample.x.T @ sample.y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 def test_no_pair_of_neighbours_moves_both_sums_beyond_their_sensitivity_and_some_as_far(adjacency: Adjacency) -> None:
     bound = sums_sensitivity(ROW_BOUND, replaces=adjacency is Adjacency.REPLACE_ONE)
@@ -132,6 +133,7 @@ def test_noise_together_is_less_than_two_measurements_beside_each_other_need() -
     assert sums_loss(asked).epsilon(asked.delta) <= asked.epsilon
 
 
+@pytest.mark.slow
 def test_largest_eigenvalue_of_the_noise_exceeds_its_bound_five_percent_of_the_time_at_most() -> None:
     runs = 4_000
     for d in (1, 4, 20):
@@ -245,6 +247,7 @@ def test_residuals_are_labels_less_predictions_cut() -> None:
     assert float(np.abs(expected).max()) == 0.25  # some are cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("rounds", [1, 5, 20])
 def test_no_pair_of_neighbours_moves_matrix_and_rounds_together_beyond_what_one_measurement_may(

@@ -161,6 +161,7 @@ def test_proposal_of_a_moments_release_has_a_forecast() -> None:
     assert (found.mechanism, found.k, found.best_k) == ("moments", None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "n", "epsilon"), [(5, 20_000, 1.0), (11, 20_000, 3.0), (20, 100_000, 1.0)])
 def test_forecast_meets_what_releases_give_where_there_is_signal(columns: int, n: int, epsilon: float) -> None:
     """The rms over 150 releases has a relative standard error below 6 %; seeds are fixed."""
@@ -173,6 +174,7 @@ def test_forecast_meets_what_releases_give_where_there_is_signal(columns: int, n
     assert found.r_squared_constant == pytest.approx(real.constant, rel=0.5, abs=2 / n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "n"), [(5, 1_000), (11, 2_000), (11, 5_000), (20, 8_000)])
 def test_explained_part_is_forecast_where_fits_warn(columns: int, n: int) -> None:
     """From no signal at all to half of it; R^2 of one release has a standard deviation of 0.1 at most."""

@@ -136,6 +136,7 @@ def test_largest_entries_aligned_with_the_signs_stay_exact(
         assert np.array_equal(projection.total(), naive(SEED, 9, ranks, q))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 700), max_size=4), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_batch_split_and_order_do_not_matter(sizes: list[int], d: int, random: Any) -> None:

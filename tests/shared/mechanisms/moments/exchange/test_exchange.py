@@ -147,6 +147,7 @@ def shapes() -> st.SearchStrategy[tuple[int, tuple[int, ...]]]:
     return st.tuples(st.integers(2, 300), st.lists(st.integers(1, 20), min_size=1, max_size=3).map(tuple))
 
 
+@pytest.mark.slow
 @given(shapes(), st.integers(0, 2**32), st.booleans(), st.sampled_from(BOTH))
 @settings(max_examples=12, deadline=None)
 def test_release_without_noise_is_the_second_moment_exactly(
