@@ -211,7 +211,7 @@ def covered(setting: Setting, *, releases: int) -> dict[str, float | None]:
 def real(values: Array, setting: Setting, *, keyed: bool, seed: int) -> float:
     """R^2 of `shrunken` on a fifth that no party got, of a table (n, p) within [0, 1] whose label is last.
 
-    If the fit is refused, that of the mean, 0.
+    0, the R-squared of the mean, if the fit is refused.
     """
     draw = generator(seed)
     shuffled = 2 * values[draw.permutation(len(values))] - 1

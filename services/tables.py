@@ -295,7 +295,7 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
         if not levels:
             _refuse_text_among_numbers(name, kinds, counts)
             if kinds.size and all(map(_WRITTEN.fullmatch, kinds)) and not all(map(is_number, kinds)):
-                said = "it holds numbers written like 186,572 or <0.5, of which members make numbers"
+                said = "it holds numbers written like 186,572 or <0.5, which members read as numbers"
                 return Unusable(f"{said}: {derive_number(name)}")
         return _of_levels(name, kinds.tolist(), counts, rule=rule)
     except ValidationError as error:

@@ -167,7 +167,7 @@ class Usage:
             (`Party.lost_by`), and over the releases of the study, without the release that is looked at.
         approved_today: releases approved and regressions paid for within the last 24 hours, if that is limited.
         replayed: an earlier release with this spec's seed, which every honest proposer draws anew.
-        delta: that of caps on epsilon.
+        delta: the delta at which caps on epsilon hold.
     """
 
     datasets: Mapping[str, Cost] = field(default_factory=dict)

@@ -305,7 +305,7 @@ class LedgerView(Shown):
     """This member's budget and what has been taken from it."""
 
     population: str = Field(description="the population whose data it is for.")
-    unit: str = Field(description="the unit of cap, spent and remaining: that of the data sets.")
+    unit: str = Field(description="the data sets' unit, in which cap, spent and remaining are stated.")
     cap: LossView = Field(description="the most that may ever be lost.")
     spent: LossView = Field(description="lost or set aside.")
     replacement: LossView = Field(description="the same under replace_one.")

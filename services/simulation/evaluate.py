@@ -142,7 +142,7 @@ class ScoredFit:
     Attributes:
         coefficients, standard_errors: by term, in original units; None where there is no error.
         intervals: both ends by term.
-        interval_for: what intervals cover: the fit on the private table, or that of the population.
+        interval_for: what intervals cover: the fit on the private table, or the fit on the population.
     """
 
     name: str

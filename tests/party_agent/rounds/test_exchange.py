@@ -273,7 +273,7 @@ def whole_round(bounds: Bounds) -> Whole:
 def go_on(pair: Consortium, release: str, strikes: Mapping[str, Cut]) -> None:
     """Everybody looks, a person approves where members are trusted, until nobody comes by any point.
 
-    Each look is that of a new agent, until one was cut off: the next lives on.
+    A new agent makes each look, until one was cut off: the next one lives on.
     """
     before, agents = None, dict[str, Agent]()
     with ExitStack() as running:

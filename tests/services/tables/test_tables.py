@@ -180,7 +180,7 @@ TOO_MANY = texts(*(f"level {i}" for i in range(257)))
 
 
 WRITTEN = Unusable(
-    "it holds numbers written like 186,572 or <0.5, of which members make numbers: "
+    "it holds numbers written like 186,572 or <0.5, which members read as numbers: "
     "--derive 'x = number(x, thousands=comma, below=half)'"
 )
 DAYS = CategoricalAttribute(name="x", levels=("01.02.2020", "1.3.2021", "1.4.2021"))
