@@ -55,7 +55,7 @@ def fit_prepared(
         interval_for: what intervals cover: the coefficients of the same fit on the full private table, or those of the
             population it was drawn from. Intervals of `ols` on noisy rows cover neither.
 
-    Raises EstimationError: see errors.py.
+    Raises EstimationError: see `services.errors`.
     """
     name, solver = _estimator(prepared, estimator)
     if not solver.uses_features and not intercept:
