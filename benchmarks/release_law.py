@@ -34,7 +34,7 @@ from commingle.shared.encoding import bounded_rows
 from commingle.shared.forecast.forecast import with_sketch
 from commingle.shared.mechanisms import mechanism_of
 from commingle.shared.release.checks import Member, build_spec, closed
-from commingle.shared.release.matrix import assemble, prepared_moments, prepared_release, second_moments
+from commingle.shared.release.matrix import assemble, prepared_release, second_moments
 from commingle.shared.release.plan import plan_blocks
 
 Array = NDArray[np.float64]
@@ -184,7 +184,7 @@ def moments_release(
     names = (INTERCEPT, *(c.name for c in encoded_columns(tuple(attributes))))
     moments = moments_of("moments", names, _noisy(S, variance, draw), rows=n, n=n)
     stated = moments.model_copy(update={"entry_variance": tuple(map(tuple, variance.tolist()))})
-    return prepared_moments(stated, tuple(attributes))
+    return PreparedMoments.of(stated, tuple(attributes))
 
 
 def release(spec: ReleaseSpec, rows: Integers, draw: np.random.Generator) -> PreparedMoments:

@@ -169,7 +169,7 @@ def _figures(loss: LossView) -> tuple[str, str]:
 @attach_option
 @changes(ProposedView)
 def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Path, ...]) -> None:
-    """Propose the release that STUDY, a JSON file, describes. Every member decides on it, this one too."""
+    """Propose the release that STUDY, a JSON file, describes. Every member that it names decides on it."""
     from commingle.shared.forecast.forecast import outlook_of, with_sketch  # noqa: PLC0415 - loads scipy, which no decision needs
 
     asked = with_attachments(load_settings(Study, study), files)

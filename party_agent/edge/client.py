@@ -172,7 +172,7 @@ class PartyClient:
         return self._send(DatasetView, "POST", f"{place}/close", ascii_json({"pieces": number}))
 
     def propose(self, study: Study, *, key: str | None = None, consortium: str | None = None) -> ProposedView:
-        """Propose a release in this member's name; every member has to approve it, this one too. Scope `propose`.
+        """Propose a release in this member's name; every member that it names has to approve it. Scope `propose`.
 
         `key`: the same for the same proposal. `consortium`: which, where the member belongs to more than one.
         """

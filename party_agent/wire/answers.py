@@ -251,7 +251,7 @@ class ProposedView(Shown):
     id: str = Field(description="the digest of the spec, which names the release everywhere.")
     study: str = Field(description="the study's title.")
     state: str = Field(description="where it stands at the coordinator.")
-    parties: tuple[str, ...] = Field(description="all members that are asked, this one too.")
+    parties: tuple[str, ...] = Field(description="the members that decide on it.")
     expires: str = Field(description="when it lapses unless everybody approved, ISO 8601.")
     trust: str = Field(description="whom it trusts, in a sentence.")
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.documents.row_maps import first_stage_of, row_map
-from commingle.shared.documents.schema import Attribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import BlockStatement, Sums
 from commingle.shared.errors import BlockError, MomentsMismatchError, VerificationError
@@ -173,22 +172,12 @@ def prepared_release(
     moments: SecondMoments, spec: ReleaseSpec, sums: Mapping[str, Sums | None] = NO_SUMS
 ) -> PreparedMoments:
     """Published moments in encoded units; `sums` are the published ones of each party with a first stage."""
-    _require_kind(moments)
+    if not moments.keyed and (moments.entry_variance is None) is not mechanism_of(spec).of_rows:
+        raise MomentsMismatchError(
+            "these moments do not have the noise of their mechanism", remedy="Take them from the release again."
+        )
     terms, stages = closed(spec), []
     for party in spec.parties:
         said = sums.get(party.name)
         stages.append(Stage(first_stage_of(terms, party), said, row_map(terms, party, said)))
     return PreparedMoments.of_release(moments, spec, stages)
-
-
-def prepared_moments(moments: SecondMoments, attributes: tuple[Attribute, ...]) -> PreparedMoments:
-    """Moments of encoded columns with the attributes of a spec, in the spec's order."""
-    _require_kind(moments)
-    return PreparedMoments.of(moments, attributes)
-
-
-def _require_kind(moments: SecondMoments) -> None:
-    if not moments.keyed and (moments.entry_variance is None) is not mechanism_of(moments).of_rows:
-        raise MomentsMismatchError(
-            "these moments do not have the noise of their mechanism", remedy="Take them from the release again."
-        )

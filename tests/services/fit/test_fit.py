@@ -16,7 +16,6 @@ from commingle.shared import errors
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE
 from commingle.shared.encoding import encode_attribute
-from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import SCHEMA, Table, make_table, noiseless, rmgm
 from tests.world.categorical import release_of
 
@@ -44,7 +43,7 @@ def test_bad_request_gets_its_own_error(
     request_: dict[str, Any], error: type[errors.EstimationError], says: str
 ) -> None:
     with pytest.raises(error) as caught:
-        fit_prepared(prepared_moments(MOMENTS, SCHEMA), **request_)
+        fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), **request_)
     assert says in caught.value.diagnostics()
 
 
@@ -56,13 +55,13 @@ def test_moments_of_another_schema_are_refused() -> None:
 def test_fewer_published_rows_than_terms_is_refused() -> None:
     moments = rmgm(TABLE, k=6, noise=1.0)
     with pytest.raises(errors.TooFewRowsError):
-        fit_prepared(prepared_moments(moments, SCHEMA), "pressure")
+        fit_prepared(PreparedMoments.of(moments, SCHEMA), "pressure")
 
 
 def test_collinear_features_without_noise_are_refused_by_name() -> None:
     copied = Table({**TABLE.rows, "dose": TABLE.rows["age"] / 20 - 2})
     with pytest.raises(errors.SingularError, match=r"^(age|dose) cannot be told"):
-        fit_prepared(prepared_moments(noiseless(copied), SCHEMA), "pressure")
+        fit_prepared(PreparedMoments.of(noiseless(copied), SCHEMA), "pressure")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_collinear_features_without_noise_are_refused_by_name() -> None:
     ],
 )
 def test_rows_that_cannot_be_predicted_are_refused(rows: Mapping[str, Values], says: str) -> None:
-    result = fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure", features=("age", "sex"))
+    result = fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure", features=("age", "sex"))
     with pytest.raises(errors.RowsError, match=says):
         result.predict(rows)
 
@@ -84,7 +83,7 @@ def test_rows_that_cannot_be_predicted_are_refused(rows: Mapping[str, Values], s
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
 def test_target_that_never_varies_is_predicted_as_it_is(estimator: str) -> None:
     still = Table({**TABLE.rows, "pressure": np.full(2000, 160.0)})
-    result = fit_prepared(prepared_moments(noiseless(still), SCHEMA), "pressure", estimator=estimator)
+    result = fit_prepared(PreparedMoments.of(noiseless(still), SCHEMA), "pressure", estimator=estimator)
     np.testing.assert_allclose(result.predict(still.rows), 160.0, rtol=1e-3)
     assert result.warnings or estimator == "constant"
 
@@ -93,34 +92,34 @@ def test_target_that_never_varies_is_predicted_as_it_is(estimator: str) -> None:
 def test_target_that_follows_exactly_from_a_feature_is_fitted_exactly(estimator: str) -> None:
     exact = Table({**TABLE.rows, "pressure": 60 + 2 * TABLE.rows["age"]})
     result = fit_prepared(
-        prepared_moments(noiseless(exact), SCHEMA), "pressure", features=("age", "sex"), estimator=estimator
+        PreparedMoments.of(noiseless(exact), SCHEMA), "pressure", features=("age", "sex"), estimator=estimator
     )
     if estimator != "constant":
         np.testing.assert_allclose(result.predict(exact.rows), exact.rows["pressure"], rtol=1e-3)
 
 
 def test_constant_without_any_rows_to_count_is_refused() -> None:
-    result = fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure", estimator="constant")
+    result = fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure", estimator="constant")
     with pytest.raises(errors.RowsError):
         result.predict({})
 
 
 def test_features_keep_the_order_in_which_they_are_named() -> None:
-    result = fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure", features=("sex", "age"))
+    result = fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure", features=("sex", "age"))
     assert result.terms == ("(intercept)", "sex[male]", "age")
     np.testing.assert_allclose(result.coefficients[2], 0.5, atol=0.05)
 
 
 @pytest.mark.parametrize("estimator", ["measurement_error", "shrunken", "constant"])
 def test_to_dict_is_strict_json(estimator: str) -> None:
-    document = fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure", estimator=estimator).to_dict()
+    document = fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure", estimator=estimator).to_dict()
     text = json.dumps(document, allow_nan=False)
     assert json.loads(text) == document
     assert (document["standard_errors"][0] is None) == (estimator == "shrunken")
 
 
 def test_summary_is_the_table_as_text_within_the_width_of_a_terminal() -> None:
-    found = fit_prepared(prepared_moments(rmgm(TABLE, 300, 2.0), SCHEMA), "pressure", estimator="ols")
+    found = fit_prepared(PreparedMoments.of(rmgm(TABLE, 300, 2.0), SCHEMA), "pressure", estimator="ols")
     text = replace(found, epsilon=1.0, delta=1e-05).summary()
     assert max(map(len, text.splitlines())) <= 80
     for part in (
@@ -151,14 +150,14 @@ def test_fit_of_people_whom_members_share_says_what_its_n_is(overlap: float | No
 
 
 def test_summary_without_standard_errors_leaves_them_out() -> None:
-    text = fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure", estimator="shrunken").summary()
+    text = fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure", estimator="shrunken").summary()
     assert "nan" not in text
     assert "epsilon" not in text
 
 
 @pytest.mark.parametrize(("found", "error"), [(9.264, 3.0), (0.2, 2.5)])
 def test_share_that_noise_hides_is_not_shown_in_the_summary(found: float, error: float) -> None:
-    made = fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure")
+    made = fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure")
     diagnostics = replace(made.diagnostics, r_squared=found, r_squared_error=error)
     assert "hidden by noise" in replace(made, diagnostics=diagnostics).summary()
 
@@ -170,7 +169,7 @@ AGE, PRESSURE = (
 
 @pytest.fixture(scope="module")
 def fitted() -> Fit:
-    return fit_prepared(prepared_moments(MOMENTS, SCHEMA), "pressure", features=("age",))
+    return fit_prepared(PreparedMoments.of(MOMENTS, SCHEMA), "pressure", features=("age",))
 
 
 def test_feature_beyond_its_bounds_counts_as_the_bound_and_a_warning_counts_it(fitted: Fit) -> None:

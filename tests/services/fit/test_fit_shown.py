@@ -14,12 +14,11 @@ from commingle.services.analysis import lasso_path, pca, ridge_path
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.services.results import ResultColumn, ResultTable
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import TERMS, make_table, noiseless
 
 TABLE = make_table(300)
-FIT = fit_prepared(prepared_moments(noiseless(TABLE), TABLE.schema), "pressure")
-PREDICTING = fit_prepared(prepared_moments(noiseless(TABLE), TABLE.schema), "pressure", estimator="shrunken")
+FIT = fit_prepared(PreparedMoments.of(noiseless(TABLE), TABLE.schema), "pressure")
+PREDICTING = fit_prepared(PreparedMoments.of(noiseless(TABLE), TABLE.schema), "pressure", estimator="shrunken")
 
 
 class Text(HTMLParser):
@@ -112,7 +111,7 @@ def test_plot_uses_the_axes_it_is_given(fitted: Fit) -> None:
 
 @pytest.mark.usefixtures("_drawing")
 def test_plot_of_a_constant_is_empty() -> None:
-    constant = fit_prepared(prepared_moments(noiseless(TABLE), TABLE.schema), "pressure", estimator="constant")
+    constant = fit_prepared(PreparedMoments.of(noiseless(TABLE), TABLE.schema), "pressure", estimator="constant")
     assert constant.plot().get_yticklabels() == []
 
 

@@ -11,6 +11,7 @@ from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
+from commingle.shared.errors import MomentsMismatchError
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.checks import closed
@@ -47,6 +48,16 @@ def released(rows: Array) -> tuple[PreparedMoments, Array]:
     )
     back, centre = applied.undo()
     return prepared, cut @ back.T + centre
+
+
+@pytest.mark.parametrize(("stated", "noise"), [("moments", "dgm"), ("dgm", "moments")])
+def test_moments_with_the_noise_of_another_mechanism_are_refused(stated: str, noise: str) -> None:
+    of_rows = proposed(of_parties(study_of((X, Y), (2,), N, 5.0, mechanism="dgm")))
+    spec = {"moments": SPEC, "dgm": of_rows}
+    made = {"moments": np.zeros((3, 3), np.int64), "dgm": np.zeros((N, 3), np.int64)}
+    moments = second_moments(spec[noise], "0" * 64, made[noise])
+    with pytest.raises(MomentsMismatchError, match="noise of their mechanism"):
+        prepared_release(moments, spec[stated])
 
 
 def fitted(prepared: PreparedMoments) -> Fit:

@@ -8,7 +8,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commingle.services.fit import Fit, fit_prepared
+from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.services.fit.predicting import public_ranges, term_matrix
 from commingle.shared.documents.model import canonical_json
 from commingle.shared.documents.schema import (
@@ -21,7 +21,6 @@ from commingle.shared.documents.schema import (
     words_for_missing,
 )
 from commingle.shared.errors import SpecError
-from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import TERMS, Array, make_table, moments_of, noiseless, oracle
 
 EXACT = ("measurement_error", "adaptive_ridge", "shrunken")
@@ -46,7 +45,7 @@ MARKED_TERMS = (
 
 
 def pressure(estimator: str, *, intercept: bool = True, level: float = 0.95) -> Fit:
-    exact = prepared_moments(noiseless(TABLE), TABLE.schema)
+    exact = PreparedMoments.of(noiseless(TABLE), TABLE.schema)
     return fit_prepared(exact, "pressure", estimator=estimator, intercept=intercept, confidence_level=level)
 
 
@@ -98,8 +97,8 @@ def test_f_test_without_noise_is_the_one_of_least_squares() -> None:
 
 def test_dgm_without_noise_has_no_error_around_the_table_and_the_usual_one_around_the_population() -> None:
     moments = noiseless(TABLE, "dgm")
-    table = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure")
-    population = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure", interval_for="population")
+    table = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure")
+    population = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", interval_for="population")
     assert (table.interval_for, population.interval_for) == ("table", "population")
     np.testing.assert_allclose(table.standard_errors, 0.0, atol=1e-12)
     np.testing.assert_allclose(population.standard_errors, oracle(TABLE).bse, rtol=1e-8)
@@ -116,7 +115,7 @@ def test_constant_without_noise_is_the_mean_with_its_standard_error() -> None:
 
 
 def test_binary_target_is_a_linear_probability_model() -> None:
-    result = fit_prepared(prepared_moments(noiseless(TABLE), TABLE.schema), "sex", features=("pressure", "site"))
+    result = fit_prepared(PreparedMoments.of(noiseless(TABLE), TABLE.schema), "sex", features=("pressure", "site"))
     design = TABLE.original
     expected = sm.OLS(design[:, 3], design[:, [0, 6, 4, 5]]).fit()
     assert result.terms == ("(intercept)", "pressure", "site[east]", "site[south]")
@@ -142,7 +141,7 @@ def test_fit_without_noise_does_not_depend_on_the_bounds_of_the_schema(
     wider = TABLE.with_bounds("age", lower, lower + width).with_bounds("pressure", lower, lower + 2 * width)
     one, two = (
         fit_prepared(
-            prepared_moments(noiseless(table, mechanism), table.schema),
+            PreparedMoments.of(noiseless(table, mechanism), table.schema),
             "pressure",
             estimator=estimator,
             intercept=intercept,
@@ -182,7 +181,7 @@ def fitted(features: tuple[str, ...] | None = None) -> Fit:
     )
     encoded = (original - offset) / scale
     moments = moments_of(encoded.T @ encoded, MARKED, noise=0.0, rows=N, n=N)
-    return fit_prepared(prepared_moments(moments, MARKED), "cost", features=features)
+    return fit_prepared(PreparedMoments.of(moments, MARKED), "cost", features=features)
 
 
 def test_values_and_marks_are_fitted_as_columns_of_their_own() -> None:
@@ -207,7 +206,7 @@ def test_slope_of_the_cells_that_are_there_is_found_although_the_others_are_far_
         marks = [gone] if rule == "indicator" else []
         encoded = np.column_stack([np.ones(N), value, *marks, (cost - 50) / 50]).astype(float)
         moments = moments_of(encoded.T @ encoded, schema, noise=0.0, rows=N, n=N)
-        slopes[rule] = fit_prepared(prepared_moments(moments, schema), "cost", features=("bmi",)).coefficients[1]
+        slopes[rule] = fit_prepared(PreparedMoments.of(moments, schema), "cost", features=("bmi",)).coefficients[1]
     assert slopes["indicator"] == pytest.approx(2, abs=0.1)
     assert abs(slopes["midpoint"]) < 1
 

@@ -13,11 +13,10 @@ from commingle.services.fit import ESTIMATORS, Fit, PreparedMoments, fit_prepare
 from commingle.shared.documents.manifest import SecondMoments
 from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.rows.fit import measure
-from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import Array, columns_of, make_table, moments_of, noiseless, require_said, rmgm
 
 TABLE = make_table(40_000)
-TRUTH = fit_prepared(prepared_moments(noiseless(TABLE), TABLE.schema), "pressure").coefficients
+TRUTH = fit_prepared(PreparedMoments.of(noiseless(TABLE), TABLE.schema), "pressure").coefficients
 BURIED = rmgm(TABLE, k=60, noise=5e4)
 AB = columns_of("abcdy")
 SMALLER = make_table(20_000)
@@ -36,8 +35,8 @@ SHARED[np.ix_([1, 2, 6], [1, 2, 6])] = [[0.5, 0.1, 0.2], [0.1, 0.6, -0.1], [0.2,
 def test_debiased_recovers_the_coefficients_that_ols_attenuates() -> None:
     # age has variance 1/3 in encoded units, so 40000/1500/3 = 8.9 a row of the release, beside noise of variance 4
     moments = rmgm(TABLE, 1500, 4.0)
-    debiased = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure", estimator="debiased")
-    ols = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure", estimator="ols")
+    debiased = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", estimator="debiased")
+    ols = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", estimator="ols")
     assert debiased.coefficients[1] == pytest.approx(TRUTH[1], rel=0.1)
     assert (np.abs(debiased.coefficients - TRUTH) < 4 * debiased.standard_errors).all()
     assert ols.coefficients[1] == pytest.approx(TRUTH[1] * 8.9 / 12.9, rel=0.1)
@@ -109,7 +108,7 @@ def test_dgm_intervals_cover_what_they_are_for(interval_for: Literal["table", "p
         P[:, 1:] += rng.normal(0, np.sqrt(noise), (n, 5))
         moments = moments_of(P.T @ P, AB, noise=noise, rows=n, n=n, mechanism="dgm")
         truth = b if interval_for == "population" else np.linalg.lstsq(A[:, :5], A[:, 5], rcond=None)[0]
-        low, high = fit_prepared(prepared_moments(moments, AB), "y", interval_for=interval_for).intervals.T
+        low, high = fit_prepared(PreparedMoments.of(moments, AB), "y", interval_for=interval_for).intervals.T
         held.append((low < truth) & (truth < high))
     rate = np.mean(held, axis=0)
     assert rate.min() > 0.915
@@ -118,8 +117,8 @@ def test_dgm_intervals_cover_what_they_are_for(interval_for: Literal["table", "p
 
 def test_rmgm_population_intervals_are_wider_than_those_for_the_table() -> None:
     moments = rmgm(TABLE, 1500, 1.0)
-    table = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure")
-    population = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure", interval_for="population")
+    table = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure")
+    population = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", interval_for="population")
     assert (population.standard_errors > table.standard_errors).all()
 
 
@@ -131,7 +130,7 @@ def test_expected_r_squared_is_right_on_average(estimator: str) -> None:
     centred = S - np.outer(S[0], S[0]) / S[0, 0]
     for gram in gaussian_grams(S, k, noise, 400, seed=8):
         result = fit_prepared(
-            prepared_moments(moments_of(gram, AB, noise=noise, rows=k, n=n), AB), "y", estimator=estimator
+            PreparedMoments.of(moments_of(gram, AB, noise=noise, rows=k, n=n), AB), "y", estimator=estimator
         )
         b = np.zeros(5)
         b[: len(result.coefficients)] = result.coefficients
@@ -144,8 +143,8 @@ def test_expected_r_squared_is_right_on_average(estimator: str) -> None:
 
 @pytest.mark.parametrize("estimator", ["shrunken", "adaptive_ridge"])
 def test_damped_estimators_stay_near_the_mean_where_ols_does_not(estimator: str) -> None:
-    damped = fit_prepared(prepared_moments(BURIED, TABLE.schema), "pressure", estimator=estimator)
-    plain = fit_prepared(prepared_moments(BURIED, TABLE.schema), "pressure", estimator="ols")
+    damped = fit_prepared(PreparedMoments.of(BURIED, TABLE.schema), "pressure", estimator=estimator)
+    plain = fit_prepared(PreparedMoments.of(BURIED, TABLE.schema), "pressure", estimator="ols")
     slopes = np.array([40.0, 2.5, 0.5, 1.0, 1.0]) / 100
     assert np.linalg.norm(damped.coefficients[1:] * slopes) < np.linalg.norm(plain.coefficients[1:] * slopes)
 
@@ -170,7 +169,7 @@ NOTHING = "cannot be told from predicting the mean"
 def test_fit_says_what_noise_does_to_it_and_withholds_errors_that_mean_nothing(
     moments: SecondMoments, estimator: str, interval_for: str, said: list[str]
 ) -> None:
-    result = fit_prepared(prepared_moments(moments, TABLE.schema), "pressure", estimator=estimator)
+    result = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", estimator=estimator)
     require_said(result, interval_for, said)
     assert result.diagnostics.root is not None
     assert moments is HELPS or result.diagnostics.root < 1.3
@@ -180,7 +179,7 @@ def test_measurement_error_without_intercept_recovers_the_slopes_of_a_model_thro
     table = TABLE
     design = table.original[:, 1:]
     truth = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)[0]
-    result = fit_prepared(prepared_moments(HELPS, table.schema), "pressure", intercept=False)
+    result = fit_prepared(PreparedMoments.of(HELPS, table.schema), "pressure", intercept=False)
     assert (np.abs(result.coefficients - truth) < 4 * result.standard_errors).all()
     np.testing.assert_allclose(result.coefficients[0], truth[0], rtol=0.2)
 

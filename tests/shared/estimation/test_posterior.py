@@ -22,7 +22,6 @@ from commingle.shared.estimation.posterior import (
     regularised,
     search,
 )
-from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import Array, columns_of, make_table, noiseless, rmgm
 from tests.shared.estimation.test_noisy_moments import noisy, release, symmetric, variances
 
@@ -144,7 +143,7 @@ def test_fit_is_the_same_whatever_the_units_of_the_schema() -> None:
     gram = S + symmetric(variance, np.random.default_rng(3))
     other = tuple(replace_bounds(a, 10 * (i + 1)) for i, a in enumerate(ABCDY))
     one, two = (
-        fit_prepared(prepared_moments(release(gram, variance, schema), schema), "y", estimator="shrunken")
+        fit_prepared(PreparedMoments.of(release(gram, variance, schema), schema), "y", estimator="shrunken")
         for schema in (ABCDY, other)
     )
     scale = 50 / np.array([10.0, 20.0, 30.0, 40.0])
@@ -218,7 +217,7 @@ def test_slopes_without_signal_are_shrunk_to_the_mean(sd: float) -> None:
     S, variance, losses = N * table_moments(related=False), variances(sd, 6), []
     for seed in range(100):
         gram = S + symmetric(variance, np.random.default_rng(seed))
-        found = fit_prepared(prepared_moments(release(gram, variance, ABCDY), ABCDY), "y", estimator="shrunken")
+        found = fit_prepared(PreparedMoments.of(release(gram, variance, ABCDY), ABCDY), "y", estimator="shrunken")
         c = np.append(-found.coefficients, 1.0)
         losses.append(float(c @ table_moments(related=False) @ c) / 0.05 - 1)
     constant = sd**2 / N**2 / 0.05  # the error of the released mean

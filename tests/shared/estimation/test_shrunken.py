@@ -25,7 +25,6 @@ from commingle.shared.mechanisms.rows.shrunken import (
     prior_log_odds,
     shrinkage,
 )
-from commingle.shared.release.matrix import prepared_moments
 from tests.shared.estimation.tables import Array, columns_of, make_table, moments_of, rmgm
 
 AB = columns_of("abcdy")
@@ -111,7 +110,7 @@ def test_label_varies_no_more_than_its_mean_lets_it(mean: float) -> None:
 
 
 def test_fit_without_an_intercept_recovers_a_strong_signal() -> None:
-    prepared = prepared_moments(rmgm(TABLE, 1500, 0.01), TABLE.schema)
+    prepared = PreparedMoments.of(rmgm(TABLE, 1500, 0.01), TABLE.schema)
     strong, measured = (fit_prepared(prepared, "pressure", estimator=e, intercept=False) for e in ("shrunken", "ols"))
     found, expected = (f.predict(TABLE.rows, extrapolate=True) for f in (strong, measured))
     np.testing.assert_allclose(found, expected, rtol=0.05)
