@@ -49,11 +49,29 @@ _AGGREGATES = frozenset({"Avg", "Count", "CountIf", "LogicalAnd", "LogicalOr", "
 _BY_ORDER = frozenset({"Avg", "Sum"})
 """Aggregates whose last digits, for floats, depend on the order of rows."""
 _KNOWN = frozenset(f"{_STRUCTURE} {_OPERATORS} {_FUNCTIONS} Filter".split()) | _AGGREGATES
+_ARGUMENTS = {
+    "Select": frozenset({"expressions", "distinct", "from_", "joins", "where", "group", "having", "with_"}),
+    "From": frozenset({"this"}),
+    "Join": frozenset({"this", "on", "using", "method", "side", "kind"}),
+    "Table": frozenset({"this", "alias", "db", "catalog"}),
+    "TableAlias": frozenset({"this", "columns"}),
+    "Subquery": frozenset({"this", "alias"}),
+    "With": frozenset({"expressions", "recursive"}),
+    "CTE": frozenset({"this", "alias"}),
+    "Union": frozenset({"this", "expression", "distinct", "with_"}),
+    "In": frozenset({"this", "expressions"}),
+    **dict.fromkeys(_AGGREGATES, frozenset({"this", "big_int"})),
+}
+"""What a node may have where more would reach other rows: a table's own joins, a table in place of IN's list."""
 _KNOWN_BY_NAME = frozenset({"julianday"})
 """Functions that sqlglot does not know."""
 _KINDS_OF_JOIN = frozenset({"", "INNER", "OUTER", "SEMI", "ANTI"})
-_OF_PLACE = frozenset({"rowid", "_rowid_", "rownum", "ctid", "xmin", "tableoid"})
+_OF_PLACE = frozenset({"rowid", "_rowid_", "oid", "rownum", "ora_rowscn", "nextval", "currval"}) | frozenset(
+    {"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}
+)
 """Columns that say where or when a row was stored."""
+_READ_IN_TWO_WAYS = re.compile(r"/\*(?:M?!|\+|(?:[^*]|\*(?!/))*?/\*)|--(?![\s-])|[^\S \t\n]|[\0-\x08\x0e-\x1f\x7f]")
+"""Comments and white space that one database ends or obeys where another, or the parser, reads on."""
 _NO_TABLE = re.compile(r"[./\\:*?]")
 
 Keys = tuple[str, ...] | None
@@ -75,6 +93,7 @@ def require_each_row_by_itself(queries: Iterable[str], database: str, columns: S
         try:
             statement = _parsed(query, name)
             _require_known(statement, is_duckdb=name == "duckdb")
+            _require_names_apart(statement, name)
             _judge(statement, keys, {}, sums_exactly=name != "sqlite")  # whose decimals are floats
         except (_Refusal, RecursionError) as refusal:
             what = refusal.what if isinstance(refusal, _Refusal) else "it is too deep to be followed"
@@ -83,11 +102,17 @@ def require_each_row_by_itself(queries: Iterable[str], database: str, columns: S
             ) from None
 
 
+def _dialect(database: str) -> sqlglot.Dialect:
+    dialect = _DIALECTS.get(database, database)
+    return sqlglot.Dialect.get_or_raise(dialect if sqlglot.Dialect.get(dialect) else None)
+
+
 def _parsed(query: str, database: str) -> exp.Expr:
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it would repeat the query
-    dialect = _DIALECTS.get(database, database)
+    if _READ_IN_TWO_WAYS.search(query.replace("\r\n", "\n")):
+        raise _Refusal("a comment or a character that databases read in different ways")
     try:
-        statements = sqlglot.parse(query, read=dialect if sqlglot.Dialect.get(dialect) else None)
+        statements = sqlglot.parse(query, read=_dialect(database))
     except (SqlglotError, RecursionError):
         statements = []
     found = [statement for statement in statements if statement is not None]
@@ -113,6 +138,10 @@ def _require_known(statement: exp.Expr, *, is_duckdb: bool) -> None:
         if isinstance(node, exp.Star) and any(node.args.values()):
             raise _Refusal("a * that leaves columns out or replaces them")
         _require_plain_table(node, is_duckdb=is_duckdb)
+    for node in statement.walk():
+        given = {name for name, value in node.args.items() if value}
+        for name in sorted(given - _ARGUMENTS.get(type(node).__name__, given)):
+            raise _Refusal(f"it uses {node.key} with {name}")
 
 
 def _require_plain_table(node: Any, *, is_duckdb: bool) -> None:  # noqa: ANN401 - exp.Expr
@@ -124,12 +153,29 @@ def _require_plain_table(node: Any, *, is_duckdb: bool) -> None:  # noqa: ANN401
         raise _Refusal("other names for the columns of a table")
 
 
+def _require_names_apart(statement: exp.Expr, database: str) -> None:
+    """Raise unless each name means one thing: we compare them in lower case, a database perhaps otherwise."""
+    dialect, spelled = _dialect(database), dict[str, str]()
+    for identifier in statement.find_all(exp.Identifier):
+        meant = dialect.normalize_identifier(identifier.copy()).name
+        if spelled.setdefault(identifier.name.lower(), meant) != meant:
+            raise _Refusal("two names that differ in case only: write each in one way")
+    queries = [cte.alias.lower() for cte in statement.find_all(exp.CTE)]
+    if len(set(queries)) < len(queries):
+        raise _Refusal("two queries of one name")
+    for with_ in statement.find_all(exp.With):
+        names = [cte.alias.lower() for cte in with_.expressions]
+        for place, cte in enumerate(with_.expressions):
+            if not {table.name.lower() for table in cte.find_all(exp.Table)}.isdisjoint(names[place:]):
+                raise _Refusal("a query that refers to itself or to a later one")
+
+
 def _judge(query: Any, keys: Keys, named: Mapping[str, Any], *, sums_exactly: bool) -> None:  # noqa: ANN401 - exp.Query
     """Raise unless rows of equal keys come from rows of equal keys alone, or each row from one row."""
     if not isinstance(query, exp.Select | exp.Union):
         raise _Refusal("it is no SELECT")
     if any(with_.args.get("recursive") for with_ in query.find_all(exp.With)):
-        raise _Refusal("a query that refers to itself")
+        raise _Refusal("a query that may refer to itself")
     for cte in query.ctes:
         named = {**named, cte.alias.lower(): (cte.this, named)}
     if isinstance(query, exp.Select):
@@ -138,6 +184,8 @@ def _judge(query: Any, keys: Keys, named: Mapping[str, Any], *, sums_exactly: bo
         left, right = query.this.unnest(), query.expression.unnest()
         if [name.lower() for name in left.named_selects] != [name.lower() for name in right.named_selects]:
             raise _Refusal("a UNION of columns of different names")
+        if left.is_star or right.is_star:
+            raise _Refusal("a UNION of *, whose columns may stand in different orders")
         parts = [(left, keys, named), (right, keys, named)]
     for part, its_keys, its_names in parts:
         _judge(part, its_keys, its_names, sums_exactly=sums_exactly)
@@ -192,7 +240,7 @@ def _equated(condition: Any, table: str, before: set[str]) -> Iterator[str]:  # 
     if isinstance(condition, exp.EQ) and isinstance(condition.left, exp.Column):
         one, other = condition.left, condition.right
         tables = {one.table.lower(), other.table.lower()} if isinstance(other, exp.Column) else set()
-        if one.name.lower() == other.name.lower() and table in tables and tables & before:
+        if one.name.lower() == other.name.lower() and table in tables and (tables - {table}) & before:
             yield one.name.lower()
 
 
