@@ -9,13 +9,16 @@ cell stands in XML as `&lt;`, or in a CDATA section, so no cell can begin or end
 whatever sizes a cell or the archive claim.
 """
 
+import json
 import re
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache, partial
 from html import escape
 from lzma import LZMAError
 from pathlib import Path
@@ -25,6 +28,7 @@ from zipfile import BadZipFile, ZipFile
 
 from commingle.party_agent.errors import SourceError
 from commingle.party_agent.private.rows import RawBatch, cells_of
+from commingle.party_agent.private.sorting import SealedScratch
 from commingle.shared.runtime.files import open_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
 from commingle.shared.values import UNREADABLE
@@ -33,7 +37,8 @@ MOST_RECORD_BYTES = 1 << 24
 _MOST_STRING_BYTES = 1 << 20
 _MOST_PART_BYTES = 1 << 34
 _MOST_SMALL_PART_BYTES = 1 << 26
-_MOST_TEXT_BYTES = 1 << 30
+_PIECE_BYTES = 1 << 18
+_PIECES_AT_HAND = 1 << 10
 _LONGEST_TEXT = 4096
 """Bytes of a cell's text: no id, level or number is as long."""
 _OBJECT_BYTES = 64
@@ -43,6 +48,7 @@ _PREFIX = rb"(?:[\w.-]{1,32}:)?"
 _TAG_END, _CDATA_END, _COMMENT_END = re.compile(rb"/?>"), re.compile(rb"\]\]>"), re.compile(rb"-->")
 _SECTION = re.compile(rb"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->", re.DOTALL)
 _OPEN_TEXT, _PHONETIC = re.compile(rb"<" + _PREFIX + rb"(t|rPh)(?=[\s/>])"), re.compile(rb"</" + _PREFIX + rb"rPh\s*>")
+_ROOT, _ENCODINGS = re.compile(rb"<[^?!\0]"), frozenset({b"utf-8", b"us-ascii"})
 _DECLARED = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*[\"']([\w.-]+)[\"']")
 _ATTRIBUTE = re.compile(rb"(?<![\w.:-])([\w.:-]++)\s*+=\s*+(?:\"([^\"<]*+)\"|'([^'<]*+)')")
 _ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#x([0-9a-fA-F]{1,6})|(lt|gt|amp|quot|apos));|&")
@@ -225,22 +231,41 @@ class Workbook:
 
 
 class SharedTexts:
-    """The texts that cells share. We read no more of them than the cells so far have asked for."""
+    """The texts that cells share. We read no more of them than the cells so far have asked for, and hold some of them.
+
+    Neighbours: one cell may ask for any text, or for one that is not there. It takes time and no memory for that.
+    """
 
     def __init__(self, book: Workbook) -> None:
-        self._next, self._found, self._bytes = book.texts(), list[str | bytes](), 0
+        self._next, self._begin, self._size = book.texts(), 0, 0
+        self._waiting, self._sealed, self._begins = list[str | bytes](), SealedScratch(), list[int]()
+        self._piece = lru_cache(_PIECES_AT_HAND)(partial(_texts_of, self._sealed))
 
     def __getitem__(self, number: int) -> str | bytes:
-        """One text; UNREADABLE if no text has that number. Raises SourceError: there is too much text."""
-        while number >= len(self._found):
-            text = next(self._next, None)
-            if text is None:
+        """One text; UNREADABLE if no text has that number."""
+        while number >= self._begin + len(self._waiting):
+            if (text := next(self._next, None)) is None:
                 return UNREADABLE
-            self._found.append(text)
-            self._bytes += len(text) + _OBJECT_BYTES
-            if self._bytes > _MOST_TEXT_BYTES:
-                raise SourceError("the workbook holds too much text", remedy="Save the table as CSV or Parquet.")
-        return self._found[number]
+            self._add(text)
+        if number >= self._begin:
+            return self._waiting[number - self._begin]
+        piece = bisect_right(self._begins, number) - 1
+        found = self._piece(piece)[number - self._begins[piece]]
+        return UNREADABLE if found is None else found
+
+    def _add(self, text: str | bytes) -> None:
+        self._waiting.append(text)
+        self._size += len(text) + _OBJECT_BYTES
+        if self._size > _PIECE_BYTES:
+            texts = [text if isinstance(text, str) else None for text in self._waiting]
+            self._sealed.append(json.dumps(texts).encode())
+            self._begins.append(self._begin)
+            self._begin, self._waiting, self._size = self._begin + len(texts), [], 0
+
+
+def _texts_of(sealed: SealedScratch, piece: int) -> list[str | None]:
+    texts: list[str | None] = json.loads(sealed.read(piece))
+    return texts
 
 
 @contextmanager
@@ -370,8 +395,10 @@ def _opened(archive: ZipFile, part: str) -> Iterator[IO[bytes]]:
         raise BadZipFile
     with archive.open(part) as stream:
         begin = stream.peek(_CHUNK_BYTES)[: 1 << 12]  # type: ignore[attr-defined] # it has one, says its documentation
-        declared = _DECLARED.search(begin)
-        if b"<!DOCTYPE" in begin or (declared and declared[1].lower() not in {b"utf-8", b"us-ascii"}) or b"\0" in begin:
+        root = _ROOT.search(begin)
+        prolog = begin if root is None else begin[: root.start()]  # behind it, records begin: they decide nothing here
+        declared = _DECLARED.search(prolog)
+        if b"<!DOCTYPE" in prolog or b"\0" in prolog or (declared and declared[1].lower() not in _ENCODINGS):
             raise BadZipFile
         yield stream
 

@@ -102,6 +102,20 @@ def test_odd_cell_is_missing_and_every_other_one_is_there(tmp_path: Path, cell: 
 
 
 @pytest.mark.parametrize(
+    "cell",
+    [b"3\0", b"<![CDATA[<!DOCTYPE x>]]>", b'<![CDATA[<?xml version="1.0" encoding="latin-1"?>]]>'],
+    ids=["NUL", "document type", "encoding"],
+)
+def test_odd_cell_where_a_short_part_begins_is_missing_and_nobody_else(tmp_path: Path, cell: bytes) -> None:
+    pairs = [(b"id", b"x"), (b"p1", cell), (b"p2", b"7")]
+    row = b'<row><c t="str"><v>%s</v></c><c t="str"><v>%s</v></c></row>'
+    sheet = b"<worksheet><sheetData>%s</sheetData></worksheet>" % b"".join(row % pair for pair in pairs)
+    path = altered(write(tmp_path / "t.xlsx", ROWS), lambda parts: parts.update({SHEET: sheet}))
+    (first, second), lost = read(path, "id", "x")
+    assert (first[0], second, lost) == ("p1", ("p2", "7"), 0)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         b"<si><t>a\x01</t></si>",
@@ -306,6 +320,28 @@ def test_first_days_of_the_count_are_those_that_excel_shows(tmp_path: Path, day:
     altered(path, lambda parts: parts.update({SHEET: parts[SHEET].replace(b"<v>43831</v>", f"<v>{day}</v>".encode())}))
     assert read(path, "x")[0] == [(text,)]
     assert time(12).isoformat() == "12:00:00"
+
+
+@pytest.mark.parametrize("asked", [3, 999_999_999], ids=["a text", "no text"])
+def test_many_shared_texts_that_one_cell_has_us_pass_take_no_memory_and_all_are_read(
+    tmp_path: Path, asked: int
+) -> None:
+    texts = [b"id", b"x", b"p1", b"p2", *(b"%05d" % i + b"n" * 2000 for i in range(40_000)), b"last"]
+    rows = [(0, 1), (2, asked), (3, len(texts) - 1), (2, 4), (2, 30_000)]
+    row = b'<row><c t="s"><v>%d</v></c><c t="s"><v>%d</v></c></row>'
+
+    def alter(parts: Parts) -> None:
+        parts[SHEET] = b"<worksheet><sheetData>%s</sheetData></worksheet>" % b"".join(row % pair for pair in rows)
+        parts[STRINGS] = b"<sst>%s</sst>" % b"".join(b"<si><t>%s</t></si>" % text for text in texts)
+
+    path = altered(shared(tmp_path / "t.xlsx"), alter)
+    tracemalloc.start()
+    found, _ = read(path, "id", "x")
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[0] == ("p1", "p2" if asked == 3 else None)
+    assert [(one, (x or "")[:5]) for one, x in found[1:]] == [("p2", "last"), ("p1", "00000"), ("p1", "29996")]
+    assert used < 30 << 20
 
 
 @pytest.mark.slow
