@@ -134,6 +134,7 @@ def guard(api: LocalApi, scope_of: Mapping[str, AgentScope]) -> Any:  # noqa: AN
                 "no valid bearer token", remedy="Make one: commingle party token create; send Authorization: Bearer …"
             )
         request.state.token, token = found
+        request.state.digest = token.digest
         request.state.person, scope = token.person, scope_of[request.method]
         if scope not in token.scopes:
             raise ScopeError(

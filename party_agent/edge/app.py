@@ -240,7 +240,7 @@ def _upload_routes(api: LocalApi) -> APIRouter:
     router, agents = APIRouter(prefix="/datasets/{name}/uploads/{upload}", tags=["rows"]), api.agents
 
     def of(request: Request) -> Uploads:
-        owner = "" if request.state.operator else request.state.token
+        owner = "" if request.state.operator else request.state.digest
         return Uploads(agents.home, agents.datasets, agents.clock, owner)
 
     @router.put("", status_code=201, responses=AGAIN)

@@ -1,6 +1,6 @@
 """The agent's loop: look, wait until something happens, look again; bounded exponential back-off on failures.
 
-Looking, it also goes on with regressions that were paid for and interrupted.
+Looking, it also goes on with regressions that were paid for and interrupted, and drops pushed rows that wait for more.
 """
 
 import random
@@ -15,6 +15,7 @@ from threading import Event, Thread
 
 import structlog
 
+from commingle.party_agent.edge.uploads import drop_abandoned
 from commingle.party_agent.errors import AgentError, LedgerBusyError, StaleLedgerError, WritingError
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
@@ -168,6 +169,8 @@ class Loop:
         """One look and one wait: at all releases once a minute, in between at those that took a step."""
         self._finish_regressions()
         whole = time.monotonic() >= self._whole_at
+        if whole:
+            drop_abandoned(self.agent.home, self.agent.clock())
         self._listener.begin()
         self.agent.step(self.attend, None if whole else self._steps)
         if self._return():

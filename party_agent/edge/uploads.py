@@ -1,7 +1,8 @@
 """Rows that a party's own system pushes to a data set that its owner declared: pieces, closed to a snapshot.
 
-An upload belongs to the one who began it, a token's name or the operator; nobody else can see it. Pieces of two systems
-never meet in one upload: closing it says whether subjects repeat, which would tell each of the other's rows.
+An upload belongs to who began it, a token (by its digest: names come again) or the operator; nobody else can see it.
+Pieces of two systems never meet in one upload: closing it says whether subjects repeat, which would tell each of the
+other's rows.
 
 No token keeps the others, the operator or the ledger from their work: we limit its open uploads and their bytes, all
 tokens leave some uploads to the operator, and nobody uses the space that is kept free on the disk.
@@ -57,7 +58,7 @@ class CloseRequest(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """Uploads of one caller: the owner of a token of that name, or the operator if it is empty."""
+    """Uploads of one caller: the holder of the token with that digest, or the operator if it is empty."""
 
     home: Home
     datasets: Datasets
@@ -70,7 +71,9 @@ class Uploads:
         folder = self._folder(dataset, upload)
         if (folder / "request.json").exists():
             return False
-        self._sweep()
+        close_to_others(self._uploads)
+        keep_from_backups(self.home.rows)
+        drop_abandoned(self.home, self.clock())
         with _adding:
             self._require_slot()
             self._write(folder / "request.json", encode(declared))
@@ -155,7 +158,7 @@ class Uploads:
 
     @property
     def _uploads(self) -> Path:
-        return self.home.rows / "uploads"
+        return _uploads_of(self.home)
 
     def _folder(self, dataset: str, upload: str) -> Path:
         key = sha256(f"{self.owner}\0{dataset}\0{upload}".encode()).hexdigest()[:32]
@@ -170,13 +173,17 @@ class Uploads:
     def _request(self, folder: Path) -> DatasetRequest:
         return decode(DatasetRequest, (folder / "request.json").read_bytes())
 
-    def _sweep(self) -> None:
-        close_to_others(self._uploads)
-        keep_from_backups(self.home.rows)
-        for folder in self._uploads.iterdir():
-            touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-            if self.clock() - touched > _ABANDONED:
-                shutil.rmtree(folder)
+
+def drop_abandoned(home: Home, now: datetime) -> None:
+    """Delete uploads without activity for a week, with their rows."""
+    for folder in _uploads_of(home).glob("*"):
+        touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+        if now - touched > _ABANDONED:
+            shutil.rmtree(folder)
+
+
+def _uploads_of(home: Home) -> Path:
+    return home.rows / "uploads"
 
 
 def _key_of(owner: str) -> str:

@@ -14,15 +14,18 @@ import pytest
 import structlog
 
 from commingle import PartyClient
+from commingle.party_agent.edge.loop import Loop
 from commingle.party_agent.home.home import PushingLimits
+from commingle.party_agent.home.tokens import revoke_token
 from commingle.party_agent.operate.backup import write_backup
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.wire.answers import ARROW, CSV, JSON_LINES
-from commingle.shared.runtime.errors import RemoteProblemError
+from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, rows_of, strictly
 from tests.world.coordinator import problem
 from tests.world.disks import mounted
 from tests.world.local_api import arrow_of, csv_of, declare, operator, reached, system, token_of
+from tests.world.transport import unreachable
 
 PLACE = "/v1/datasets/stays/uploads/monday"
 ROWS = rows_of("clinic")
@@ -197,6 +200,30 @@ def test_open_uploads_are_few_and_end_when_nobody_goes_on(
     consortium.clock_shows += timedelta(seconds=newest - agent.clock().timestamp(), days=8)
     assert etl.put(places[4]).status_code == 201
     assert problem(etl.get(places[0])) == (404, "unknown")
+
+
+def test_rows_that_nobody_goes_on_pushing_are_dropped_by_the_running_agent(
+    consortium: Consortium, agent: Agent, etl: httpx.Client
+) -> None:
+    etl.put(PLACE)
+    put(etl, 1, csv_of(ROWS))
+    uploads, consortium.coordinator.before = agent.home.root / "rows" / "uploads", unreachable("GET", "/v1/")
+    newest = max(path.stat().st_mtime for path in uploads.iterdir())
+    consortium.clock_shows += timedelta(seconds=newest - agent.clock().timestamp())
+    for days, left in ((6, 1), (2, 0)):
+        consortium.clock_shows += timedelta(days=days)
+        with pytest.raises(UnreachableError):
+            Loop(agent).turn()
+        assert len(list(uploads.rglob("*.parquet"))) == left
+
+
+def test_token_of_a_former_ones_name_meets_none_of_its_rows(agent: Agent, etl: httpx.Client) -> None:
+    etl.put(PLACE)
+    put(etl, 1, csv_of(ROWS))
+    revoke_token(agent.home, "etl", agent.clock())
+    with system(agent, "register", name="etl") as again:
+        assert problem(again.get(PLACE)) == (404, "unknown")
+        assert again.put(PLACE).json()["pieces"] == []
 
 
 def test_rows_are_for_their_owner_alone_and_in_no_backup(agent: Agent, etl: httpx.Client, tmp_path: Path) -> None:
