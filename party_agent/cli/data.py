@@ -13,7 +13,7 @@ from rich.table import Table
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.ranges import draft_schema, known_ranges
 from commingle.party_agent.operate.compose import agent_client, home_option
-from commingle.party_agent.private.derived import parse_derived
+from commingle.party_agent.private.derived import numbers_among, parse_derived
 from commingle.party_agent.private.public_rows import make_whitening
 from commingle.party_agent.private.sources import FileSource, open_source, other_format, source_columns
 from commingle.party_agent.wire.answers import DatasetView
@@ -332,7 +332,7 @@ def whiten(
     make it from no private row.
     """
     attributes = parse_attributes(read_given(schema))
-    source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
+    source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)), numbers_among(attributes, ()))
     made = make_whitening(source, attributes, ridge=ridge, radius=radius)
     write_durably(out, encode(made.whitening))
     columns = len(made.whitening.centre)

@@ -15,6 +15,7 @@ from rich.table import Table
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import agent_client, home_option
+from commingle.party_agent.private.derived import numbers_among
 from commingle.party_agent.private.public_rows import public_moments
 from commingle.party_agent.private.regression.sums import STABLE
 from commingle.party_agent.private.sources import FileSource, open_source
@@ -139,7 +140,9 @@ def regress(
     request = decode(RegressionRequest, json.dumps(fields).encode())
     require_unit(request, dataset, found.subjects)
     if public is not None:  # after the bounds that they are computed with have been checked
-        source = open_source(FileSource(path=str(public), **asdict(csv_format or USUAL)))
+        source = open_source(
+            FileSource(path=str(public), **asdict(csv_format or USUAL)), numbers_among(found.attributes, ())
+        )
         moments = public_moments(source, *attributes_of(request, found.attributes), rows=rows_of(request))
         request = request.model_copy(update={"public": moments})
     allowed = home.policy().regressions.methods

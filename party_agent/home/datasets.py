@@ -244,7 +244,14 @@ class Datasets:
                     path.unlink()
 
     def _table(self, declared: DatasetRequest, *, strict: bool) -> SourceTable:
-        return open_table(declared.source, declared.key, declared.attributes, engine=self.engine, strict=strict)
+        return open_table(
+            declared.source,
+            declared.key,
+            declared.attributes,
+            engine=self.engine,
+            strict=strict,
+            derived=declared.derived,
+        )
 
     def _read(
         self,

@@ -298,6 +298,13 @@ def levels_spelled_missing(attributes: Sequence[Attribute], derived: Sequence[De
             yield from filter(None, [spelled_missing(attribute.name, attribute.levels)])
 
 
+def numbers_among(attributes: Sequence[Attribute], derived: Sequence[Derived]) -> frozenset[str]:
+    """The columns of a source that are read as numbers: for an attribute, or to make a column of them."""
+    made = {one.name for one in derived}
+    read = {a.name for a in attributes if isinstance(a, NumericAttribute) and a.name not in made}
+    return frozenset(read.union(*(one.of for one in derived if isinstance(one, Log | Ratio))))
+
+
 def misread(derived: Sequence[Derived], csv: CsvFormat | None) -> Iterator[tuple[str, str]]:
     """Ways in which numbers would be read other than the source writes them: each as a sentence and a remedy."""
     for one in derived:

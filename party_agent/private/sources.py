@@ -6,7 +6,7 @@ the owner, who alone sees counts, to correct. A reading that a token asked for r
 missing, and a record that lacks what its schema wants of everybody is passed over (docs/proofs/records.md, 1).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from commingle.party_agent.errors import DataError, SourceError
-from commingle.party_agent.private.derived import Derived, DerivingReader, Number, explained
+from commingle.party_agent.private.derived import Derived, DerivingReader, Number, explained, numbers_among
 from commingle.party_agent.private.engine import IN_PROCESS, Engine, Progress
 from commingle.party_agent.private.excel import is_workbook, read_sheet, sheet_columns
 from commingle.party_agent.private.parquet_store import (
@@ -233,9 +233,17 @@ Source = Annotated[FileSource | SqlSource | PartitionedSource | PushedSource, Fi
 
 
 def open_table(
-    source: Source, key: SubjectKey, attributes: Sequence[Attribute], *, engine: Engine, strict: bool = False
+    source: Source,
+    key: SubjectKey,
+    attributes: Sequence[Attribute],
+    *,
+    engine: Engine,
+    strict: bool = False,
+    derived: Sequence[Derived] = (),
 ) -> SourceTable:
-    """How to read some attributes of a source; `strict` refuses partitions of other types than the first.
+    """How to read some attributes of a source, the `derived` ones not yet made.
+
+    `strict` refuses partitions of other types than the first.
 
     Raises:
         SourceError, DataError: the partitions cannot be listed.
@@ -251,15 +259,18 @@ def open_table(
         return SourceTable(list_partitions(source, strict=strict), key, attributes, engine)
     if isinstance(source, SqlSource) and source.partitions is not None:
         return SourceTable([partial(read_query, one) for one in source.partitions], key, attributes, engine)
-    return SourceTable([open_source(source)], key, attributes)
+    return SourceTable([open_source(source, numbers_among(attributes, derived))], key, attributes)
 
 
-def open_source(source: FileSource | SqlSource) -> RawReader:
-    """A reader for a source of one partition. Reading raises SourceError or DataError for what cannot be read."""
-    return partial(read_query, source) if isinstance(source, SqlSource) else partial(_read_file, source)
+def open_source(source: FileSource | SqlSource, numbers: Collection[str] = ()) -> RawReader:
+    """A reader for a source of one partition; `numbers` are its columns of numbers, which a CSV does not tell.
+
+    Reading raises SourceError or DataError for what cannot be read.
+    """
+    return partial(read_query, source) if isinstance(source, SqlSource) else partial(_read_file, source, numbers)
 
 
-def _read_file(source: FileSource, columns: Sequence[str]) -> Iterator[RawBatch]:
+def _read_file(source: FileSource, numbers: Collection[str], columns: Sequence[str]) -> Iterator[RawBatch]:
     path, form = Path(source.path), source.csv_format
     if is_workbook(path):
         require_columns(columns, sheet_columns(path))
@@ -268,7 +279,7 @@ def _read_file(source: FileSource, columns: Sequence[str]) -> Iterator[RawBatch]
     try:
         with remedying(source):
             require_columns(columns, column_names(path, form))
-            for batch in read_batches(path, columns, form):
+            for batch in read_batches(path, columns, form, numbers=numbers):
                 require_readable(batch.cells.schema, batch.cells.schema.names)
                 cells = dict(zip(batch.cells.schema.names, batch.cells.columns, strict=True))
                 yield RawBatch(cells, batch.cells.num_rows, batch.unreadable, batch.uneven)

@@ -1,7 +1,8 @@
 """CSV and Parquet files as batches of columns: agents, the planner and the simulation read them alike.
 
 Cells of a CSV are bytes (`csv_records`). `values.MISSING` says how it spells missing cells. Numbers with a decimal
-comma come out with a point. Parquet keeps its types.
+comma come out with a point; beside decimal commas, 1.234 in a column of numbers comes out as none, as nothing says that
+it is not a thousand. Parquet keeps its types.
 
 No record ends the reading (docs/threat-model.md#no-decision-depends-on-cells). A caller that wants a malformed CSV
 corrected looks at the counts.
@@ -10,7 +11,7 @@ corrected looks at the counts.
 import csv
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
@@ -83,8 +84,13 @@ def column_names(path: Path, form: CsvFormat = USUAL) -> list[str]:
         return csv_header(stream, form)
 
 
-def read_batches(path: Path, columns: Sequence[str], form: CsvFormat = USUAL) -> Iterator[FileBatch]:
-    """Some columns, which must be there once, a batch of rows at a time. Raises `UNREADABLE`."""
+def read_batches(
+    path: Path, columns: Sequence[str], form: CsvFormat = USUAL, *, numbers: Collection[str] = ()
+) -> Iterator[FileBatch]:
+    """Some columns, which must be there once, a batch of rows at a time; `numbers` are those that hold numbers.
+
+    Raises `UNREADABLE`.
+    """
     wanted = list(dict.fromkeys(columns))
     if is_parquet(path):
         with open_parquet(path) as file:
@@ -92,11 +98,15 @@ def read_batches(path: Path, columns: Sequence[str], form: CsvFormat = USUAL) ->
         return
     with _open(path) as stream:
         for batch in csv_batches(stream, wanted, form):
-            yield batch if form.decimal == "." else replace(batch, cells=_with_points(batch.cells))
+            yield batch if form.decimal == "." else replace(batch, cells=_with_points(batch.cells, numbers))
 
 
-def _with_points(batch: pa.RecordBatch) -> pa.RecordBatch:
-    cells = [compute.replace_substring_regex(column, _COMMA, r"\1.\2") for column in batch.columns]
+def _with_points(batch: pa.RecordBatch, numbers: Collection[str]) -> pa.RecordBatch:
+    cells = [
+        compute.replace_substring(column, ".", "..") if name in numbers else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    cells = [compute.replace_substring_regex(column, _COMMA, r"\1.\2") for column in cells]
     return pa.RecordBatch.from_arrays(cells, names=batch.schema.names)
 
 

@@ -27,9 +27,10 @@ from commingle.party_agent.private.sources import (
     remedying,
 )
 from commingle.party_agent.private.sql_store import SqlSource
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.schema import Attribute, BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import IdRule, SubjectKey
 from commingle.shared.errors import CommingleError
+from commingle.shared.values import as_text, readable_numbers
 from tests.party_agent.private.tables import rows_of, snapshot_from, sqlite_table
 
 KEY = SubjectKey.of("id")
@@ -360,6 +361,24 @@ def test_csv_is_read_as_it_was_registered(csv: Write, encoding: str) -> None:
     data = 'id;x;note\nMüller; 1,5 ;"a;b"\nNA;;-2,5e1\n'.encode(encoding)
     source = csv(data, encoding=encoding, separator=";", decimal=",")
     assert values(source, "id", "x", "note") == [("Müller", " 1.5 ", "a;b"), (None, None, "-2.5e1")]
+
+
+def test_point_beside_decimal_commas_makes_a_cell_no_number_and_leaves_other_columns_as_they_are(csv: Write) -> None:
+    source = csv(b"id;x;level;born;y\n1.234;1.234;1.5;31.12.80;2.5\nb;7,5;2;1.1.90;2,5\n", separator=";", decimal=",")
+    attributes: list[Attribute] = [
+        X,
+        BinaryAttribute(name="level", levels=("1.5", "2")),
+        NumericAttribute(name="age", lower=0, upper=99),
+    ]
+    derived = [parse_derived("age = age_at(born, 2026-01-01)"), parse_derived("z = log(y)")]
+    [read] = open_table(source, KEY, attributes, engine=IN_PROCESS, derived=derived).partitions
+    [batch] = read(["id", "x", "level", "born", "y"])
+    assert as_text("id", batch.columns["id"]).to_pylist() == ["1.234", "b"]
+    assert as_text("level", batch.columns["level"]).to_pylist() == ["1.5", "2"]
+    assert as_text("born", batch.columns["born"]).to_pylist() == ["31.12.80", "1.1.90"]
+    assert [np.isnan(readable_numbers(batch.columns[name])).tolist() for name in "xy"] == [[True, False]] * 2
+    with pytest.raises(DataError, match="column x: 1 value is no number"):
+        SourceTable([open_source(source, ["x"])], KEY, [X]).scan()
 
 
 def test_agent_reads_on_whatever_bytes_an_encoding_does_not_have(csv: Write) -> None:
