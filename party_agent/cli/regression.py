@@ -1,7 +1,9 @@
 """`commingle party regress` and `regressions`."""
 
 import json
+import os
 import secrets
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.operate.compose import agent_client, home_option
@@ -35,6 +38,7 @@ from commingle.shared.documents.schema import Attribute, parse_attributes, words
 from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, names_in, reads, refuse_beside, say
 from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
+from commingle.shared.runtime.errors import SettingsError, UnreachableError
 from commingle.shared.runtime.files import write_durably
 
 _METHODS = ["auto", *get_args(RegressionMethod)]
@@ -95,8 +99,9 @@ _out = click.option("--out", type=NEW_FILE, help="Write the signed document to t
     help="PUBLIC rows with the same columns, CSV or Parquet. Their second moments are published as they are.",
 )
 @csv_options
-@click.option("--yes", is_flag=True, help="Do not ask, even if the forecast is poor.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if the forecast is poor or you asked for the same before.")
 @_out
+@click.option("--replace", "anew", is_flag=True, help="Overwrite an existing file.")
 @changes(RegressionView)
 def regress(
     *,
@@ -111,6 +116,7 @@ def regress(
     csv_format: CsvFormat | None,
     yes: bool,
     out: Path | None,
+    anew: bool,
     **asked: Any,  # noqa: ANN401 - click
 ) -> None:
     """Publish a private linear regression on this member's own rows.
@@ -118,6 +124,7 @@ def regress(
     Says what it will be worth, spends the budget, and prints coefficients. The signed document in --out can be checked
     by anybody: commingle verify FILE.
     """
+    _require_room_for(out, anew=anew)
     with agent_client(home) as agent:  # not held while a person thinks
         found = next((one for one in agent.datasets() if one.name == dataset), None)
     if found is None:
@@ -146,10 +153,17 @@ def regress(
         moments = public_moments(source, *attributes_of(request, found.attributes), rows=rows_of(request))
         request = request.model_copy(update={"public": moments})
     allowed = home.policy().regressions.methods
-    _tell(plan_regression(request, found.attributes, found.n or 0, among=allowed), yes=yes)
     with agent_client(home) as agent:
-        value = agent.regress(request)
-    _hand_over(value, out)
+        paid = _asked_before(agent, request)
+    plan = plan_regression(request, found.attributes, found.n or 0, among=allowed)
+    _tell(plan, again=None if paid is None else _shown_by(paid, home), yes=yes)
+    try:
+        with agent_client(home) as agent:
+            value = agent.regress(request)
+    except UnreachableError as error:
+        look = f"When the agent runs, look whether it charged this, before you ask again: {_shown_by(request.id, home)}"
+        raise UnreachableError(str(error), remedy=look) from None
+    _hand_over(value, out, home)
 
 
 @click.command(
@@ -177,7 +191,7 @@ def regressions(*, home: Home, regression: str | None, finish: bool, out: Path |
         value = agent.regression(matching[0])
         if finish:
             value = agent.regress(decode(RegressionRequest, json.dumps(value.request).encode()))
-    _hand_over(value, out)
+    _hand_over(value, out, home)
 
 
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
@@ -195,14 +209,34 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
         raise click.BadParameter(f"{text!r} is not NAME=LOWER:UPPER", param_hint="--bounds") from None
 
 
-def _tell(plan: RegressionPlan, *, yes: bool) -> None:
+def _require_room_for(out: Path | None, *, anew: bool) -> None:
+    if out is not None and out.exists() and not anew:
+        raise SettingsError(f"{out} exists", remedy="Give another --out, or --replace.")
+    if out is not None and not os.access(out.absolute().parent, os.W_OK):
+        raise SettingsError(f"{out} cannot be written", remedy="Nothing was spent. Give an --out that you may write.")
+
+
+def _asked_before(agent: PartyClient, request: RegressionRequest) -> str | None:
+    """The id of a regression that was asked for in the same words and paid for."""
+    asked = json.loads(encode(request)) | {"nonce": ""}
+    lines = (line for line in agent.regressions() if (line.dataset, line.target) == (request.dataset, request.target))
+    return next((line.id for line in lines if agent.regression(line.id).request | {"nonce": ""} == asked), None)
+
+
+def _shown_by(regression: str, home: Home) -> str:
+    return f"commingle party regressions {regression[:16]} --home {shlex.quote(str(home.root))}"
+
+
+def _tell(plan: RegressionPlan, *, again: str | None, yes: bool) -> None:
     task, promise, outlook = plan.task, plan.promise, describe(plan.outlook)
     say(f"{task.method.name}: {plan.reason}.")
     unit = promise.adjacency + ("" if task.privacy.replaces else f"; {plan.replacement_epsilon:.4g} under replace_one")
     on = f"{_about(promise.adjacency)}{task.n} people"
     say(f"Costs epsilon {promise.epsilon:.4g} at delta {promise.delta:g} ({unit}) on {on}. {outlook}")
-    poor = plan.outlook is not None and plan.outlook.poor
-    if poor and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
+    if again is not None:
+        say(f"You asked for the same before, and paid for it. See it without new costs: {again}")
+    is_doubtful = again is not None or (plan.outlook is not None and plan.outlook.poor)
+    if is_doubtful and not yes and sys.stdin.isatty() and not click.confirm("Spend it all the same?", err=True):
         raise ConflictError("nothing was spent", remedy="More rows, a larger epsilon, or fewer features.")
 
 
@@ -210,9 +244,13 @@ def _about(adjacency: AdjacencyName) -> str:
     return "" if adjacency == "replace_one" else "about "
 
 
-def _hand_over(value: RegressionView, out: Path | None) -> None:
+def _hand_over(value: RegressionView, out: Path | None, home: Home) -> None:
     if out is not None and value.document is not None:
-        write_durably(out, encode(value.document), mode=_FOR_EVERYONE)
+        try:
+            write_durably(out, encode(value.document), mode=_FOR_EVERYONE)
+        except OSError as error:
+            elsewhere = f"It is paid for. Write it to another file: {_shown_by(value.id, home)} --out FILE"
+            raise SettingsError(f"cannot write {out} ({error.strerror})", remedy=elsewhere) from None
     emit(value, text=lambda console: show_regression(console, value, out))
 
 

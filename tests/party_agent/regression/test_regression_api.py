@@ -4,21 +4,26 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOSPC
 from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from commingle import PartyClient
 from commingle.__main__ import main
 from commingle.party_agent.cli import party
 from commingle.party_agent.home.policy import Policy, RegressionPolicy
 from commingle.party_agent.private.regression.sums import STABLE
+from commingle.party_agent.wire.answers import RegressionView
 from commingle.services.client.verify_cli import verify
 from commingle.shared.documents.model import encode
 from commingle.shared.documents.presets import REGRESSIONS
+from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.errors import CommingleError, SignatureError, SpecError, VerificationError
 from commingle.shared.runtime import faults
+from commingle.shared.runtime.errors import UnreachableError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.regression.asking import clinic, request, table
 from tests.world.consortium import Consortium, CrashError, write_csv
@@ -106,6 +111,55 @@ def test_command_publishes_a_document_that_verify_accepts(hospital: Consortium, 
     shown = CliRunner().invoke(verify, [str(out)], catch_exceptions=False)
     assert "Everything holds" in shown.stdout
     assert "was not compared" in shown.stdout
+
+
+def test_same_command_again_is_told_before_it_costs_again_and_takes_no_document_away(
+    hospital: Consortium, tmp_path: Path
+) -> None:
+    out = tmp_path / "charges.json"
+    first = json.loads(regress(hospital, "--epsilon", 0.5, "--out", out, "--json").stdout)
+    document = out.read_bytes()
+    with pytest.raises(CommingleError, match="exists") as refused:
+        regress(hospital, "--epsilon", 0.5, "--out", out)
+    assert (refused.value.remedy, out.read_bytes()) == ("Give another --out, or --replace.", document)
+    again = regress(hospital, "--epsilon", 0.5, "--out", out, "--replace", "--json")
+    assert "You asked for the same before, and paid for it. See it without new costs: " in again.stderr
+    assert f"commingle party regressions {first['id'][:16]} --home " in again.stderr
+    assert json.loads(again.stdout)["id"] != first["id"]
+    assert "before" not in regress(hospital, "--epsilon", 0.25).stderr
+
+
+def test_document_that_cannot_be_written_is_paid_for_once_and_found_again(
+    hospital: Consortium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CommingleError, match="cannot be written") as nowhere:
+        regress(hospital, "--out", tmp_path / "absent" / "charges.json")
+    assert "Nothing was spent" in nowhere.value.remedy
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("commingle.party_agent.cli.regression.write_durably", full)
+    with pytest.raises(CommingleError, match=r"cannot write .* \(No space left on device\)") as lost:
+        regress(hospital, "--out", tmp_path / "charges.json")
+    [paid] = json.loads(run("regressions", "--home", hospital.homes["clinic"].root, "--json").stdout)["items"]
+    assert lost.value.remedy.startswith("It is paid for. Write it to another file: commingle party regressions ")
+    assert f" {paid['id'][:16]} --home " in lost.value.remedy
+
+
+def test_agent_that_ends_in_a_regression_may_have_charged_it(
+    hospital: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(_: PartyClient, request: RegressionRequest) -> RegressionView:
+        asked.append(request.id)
+        raise UnreachableError("no answer", remedy="Check that the agent runs; the call is safe to repeat.")
+
+    asked = list[str]()
+    monkeypatch.setattr(PartyClient, "regress", ends)
+    with pytest.raises(UnreachableError) as lost:
+        regress(hospital)
+    assert lost.value.remedy.startswith("When the agent runs, look whether it charged this, before you ask again: ")
+    assert f"commingle party regressions {asked[0][:16]} --home " in lost.value.remedy
 
 
 @pytest.fixture
