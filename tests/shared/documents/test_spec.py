@@ -115,6 +115,10 @@ ACCEPTED: list[tuple[str, list[object]]] = [
     ("parties/0/attributes/0/missing", ["midpoint"]),
     ("parties/0/attributes/0/name", ["Größe, im Stehen (cm)"]),
     ("parties/0/attributes/1/levels", [["=", "["]]),
+    (
+        "parties/0/attributes/0",
+        [{**AGE, "lower": low, "upper": high} for low, high in ((-8e307, 8e307), (1e308, 1.1e308))],
+    ),
 ]
 
 REFUSED: list[tuple[str, list[object], str]] = [
@@ -173,6 +177,8 @@ REFUSED: list[tuple[str, list[object], str]] = [
     ("parties/0/attributes/0/kind", [GONE], "attribute age: needs a .kind."),
     ("parties/0/attributes/0/lower", [120, 121], "below upper"),
     ("parties/0/attributes/0/lower", [GONE], "lower"),
+    ("parties/0/attributes/0", [{**AGE, "lower": -1e308, "upper": 1e308}], "too far apart"),
+    ("parties/0/attributes/0", [{**AGE, "lower": 0, "upper": 5e-301}], "too close together"),
     ("parties/0/attributes/0/upper", [float("inf"), float("nan")], "upper|JSON"),
     ("parties/0/attributes/0/missing", ["mean"], "missing"),
     ("parties/0/attributes/0/name", ["a=b", "a[b]", "a\tb", ""], "name"),
