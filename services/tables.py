@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from commingle.services.errors import TableError
 from commingle.shared.documents.model import explain
 from commingle.shared.documents.schema import (
+    GAP,
     Attribute,
     BinaryAttribute,
     CategoricalAttribute,
@@ -280,7 +281,8 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
     """The attribute that a column suggests: bounds are its least and largest value, levels are those that it holds.
 
     The numbers of a target stay numbers, even if there are only two. If `levels`, the column holds levels, and its
-    numbers are codes. `missing` says how missing cells count, except for the target.
+    numbers are codes. `missing` says how missing cells count, except for the target. Cells that say `missing` are no
+    level: they are marked.
 
     Raises TableError: infinite values, text among numbers, or a name or level that no attribute can have.
     """
@@ -297,7 +299,10 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
             if kinds.size and all(map(_WRITTEN.fullmatch, kinds)) and not all(map(is_number, kinds)):
                 said = "it holds numbers written like 186,572 or <0.5, which members read as numbers"
                 return Unusable(f"{said}: {derive_number(name)}")
-        return _of_levels(name, kinds.tolist(), counts, rule=rule)
+        named = kinds != GAP
+        if not named.all() and not target:
+            rule = "indicator"
+        return _of_levels(name, kinds[named].tolist(), counts[named], rule=rule)
     except ValidationError as error:
         raise TableError(
             f"column {name!r} cannot be an attribute: {explain(error)}", remedy="Rename the column or its levels."
@@ -330,7 +335,9 @@ def conform(attribute: Attribute, cells: Cells) -> Cells:
             refused.append(error)
         else:
             if not isinstance(attribute, NumericAttribute):
-                return as_text(attribute.name, reading)
+                text = as_text(attribute.name, reading)
+                known: Cells = pc.if_else(pc.equal(text, pa.scalar(GAP, text.type)), None, text)
+                return known
             return reading.cast(pa.float64()) if pa.types.is_floating(reading.type) else reading
     raise TableError(str(refused[0]), remedy=refused[0].remedy)
 

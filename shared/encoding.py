@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commingle.shared.documents.schema import (
+    GAP,
     Attribute,
     BinaryAttribute,
     CategoricalAttribute,
@@ -285,14 +286,16 @@ def contrasts_of(party: PartyTerms, rows: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _encode_levels(attribute: BinaryAttribute | CategoricalAttribute, plain: Cells) -> EncodedAttribute:
-    found = places_in(attribute.levels, plain)
-    codes = np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    found = places_in((*attribute.levels, GAP), plain)
+    said = np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    codes = np.where(said == len(attribute.levels), -1, said)
     if isinstance(attribute, CategoricalAttribute):
         exact = (codes[:, None] == np.arange(1, len(attribute.levels))).astype(np.float64)
     else:
         exact = np.array([-1.0, 1.0, 0.0])[codes][:, None]  # -1, what is no level, is the last
     unreadable = found.null_count - plain.null_count
-    return EncodedAttribute(exact, codes < 0, CellCounts(missing=plain.null_count, unreadable=unreadable))
+    missing = int(np.count_nonzero(codes < 0)) - unreadable
+    return EncodedAttribute(exact, codes < 0, CellCounts(missing=missing, unreadable=unreadable))
 
 
 def _encode_numeric(attribute: NumericAttribute, plain: Cells) -> EncodedAttribute:

@@ -174,7 +174,8 @@ class Line:
     def attribute(self) -> dict[str, Any]:
         levels = tuple(level.strip() for level in self.levels.split("|")) if self.levels else ()
         said = Range(self.name, self.unit, self.lower, self.upper, levels, given=True).attribute(self.name)
-        return {**said.model_dump(mode="json"), "missing": self.missing or "error"}
+        marked = said.missing == "indicator"  # a level was called missing
+        return {**said.model_dump(mode="json"), "missing": "indicator" if marked else self.missing or "error"}
 
     @classmethod
     def of(cls, name: str, known: Range) -> Self:

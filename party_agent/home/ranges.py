@@ -14,7 +14,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from commingle.shared.documents.model import explain
-from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
+from commingle.shared.documents.schema import (
+    GAP,
+    Attribute,
+    BinaryAttribute,
+    CategoricalAttribute,
+    Missing,
+    NumericAttribute,
+)
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import read_plain
 
@@ -42,11 +49,13 @@ class Range:
         return ", ".join(self.levels) or f"{self.lower} to {self.upper} {self.unit}".strip()
 
     def attribute(self, column: str) -> Attribute:
+        levels = tuple(level for level in self.levels if level != GAP)  # cells that say so are marked
+        rule: Missing = "error" if levels == self.levels else "indicator"
         try:
-            if len(self.levels) == _BINARY:
-                return BinaryAttribute(name=column, levels=(self.levels[0], self.levels[1]))
-            if self.levels:
-                return CategoricalAttribute(name=column, levels=self.levels)
+            if len(levels) == _BINARY:
+                return BinaryAttribute(name=column, levels=(levels[0], levels[1]), missing=rule)
+            if levels:
+                return CategoricalAttribute(name=column, levels=levels, missing=rule)
             lower, upper = float(self.lower), float(self.upper)
             return NumericAttribute(name=column, lower=lower, upper=upper, unit=self.unit or None)
         except ValidationError as error:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import chdtrc
 
-from commingle.services.analysis.tables import independence, trend
+from commingle.services.analysis.tables import independence, too_few, trend
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, around, normal_reach, percent
 from commingle.services.plotting import Intervals
@@ -19,6 +19,11 @@ from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
+
+_ONE_DEVIATION = (
+    "Intervals and tests of means take the standard deviation to be the same in every group: the interval of a small "
+    "group that spreads more is too short."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -59,7 +64,11 @@ class Description(Drawn):
                 ResultColumn(f"{of}people", self.counts[:, g], ",.0f"),
                 ResultColumn(f"{of}share or mean", self.values[:, g], forms, interval=self.intervals[:, g]),
             ]
-        columns.append(ResultColumn("sd", np.where(self.deviations > 0, self.deviations, np.nan), ".3g"))
+        columns.append(
+            ResultColumn(
+                "sd of everybody" if self.by else "sd", np.where(self.deviations > 0, self.deviations, np.nan), ".3g"
+            )
+        )
         if self.by:
             columns.append(ResultColumn("p", self.p_values, "p"))
         if not np.isnan(self.trend_p_values).all():
@@ -80,6 +89,7 @@ class Description(Drawn):
             columns=tuple(columns),
             notes=(
                 f"Shares are of {whose}; means are of those who have the number.",
+                *((_ONE_DEVIATION,) if self.by and (self.deviations > 0).any() else ()),
                 *((NEGATIVE,) if (self.counts < 0).any() else ()),
                 INTERVALS,
                 *self.subjects,
@@ -148,7 +158,12 @@ def describe(
                 raise
             left_out.append(name)
     groups, forms = (("everybody",), None) if by is None else sums.levels(by)
-    people = sums.values.diagonal()[sums.whose].max(keepdims=True) if forms is None else sums.people(forms)[0]
+    people, rare = sums.values.diagonal()[sums.whose].max(keepdims=True), list[str]()
+    if forms is not None:
+        people, errors = sums.people(forms)
+        sure = people > ENOUGH * np.sqrt(errors**2 + np.maximum(people, 0.0))
+        few = (f"{by} = {label}" for label, so in zip(groups, sure, strict=True) if not so and label != GAP)
+        rare = too_few(tuple(few))
     whose = about_tables(prepared, (*chosen, *((by,) if by else ())))
     gone = [f"Left out, as their missing cells count as something else: {', '.join(left_out)}."] if left_out else []
     return Description(
@@ -163,7 +178,7 @@ def describe(
         p_values=np.array([line.p_value for line in lines]),
         trend_p_values=np.array([line.trend_p_value for line in lines]),
         confidence_level=confidence_level,
-        warnings=(*gone, *whose.doubts),
+        warnings=(*gone, *rare, *whose.doubts),
         subjects=whose.notes,
     )
 
@@ -223,7 +238,19 @@ def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: 
     attribute: Any = sums.prepared.attributes[name]
     label = f"{name} ({attribute.unit})" if attribute.unit else name
     deviation, p = float(np.sqrt(variance)), _differ(means, covariance, sure)
-    return _Line(label, counts, means, around(means, reach), deviation, p, _rise(means, covariance, counts, sure))
+    within, ends = _bounded(means, reach, (attribute.lower, attribute.upper))
+    return _Line(label, counts, within, ends, deviation, p, _rise(means, covariance, counts, sure))
+
+
+def _bounded(means: Array, reach: Array, bounds: tuple[float, float]) -> tuple[Array, Array]:
+    """Means (G,) and their intervals (G, 2) within public bounds.
+
+    Where noise puts a whole interval outside, it is the one around the bound.
+    """
+    within, ends = np.clip(means, *bounds), around(means, reach)
+    outside = (ends[:, 1] < bounds[0]) | (ends[:, 0] > bounds[1])
+    ends[outside] = around(within, reach)[outside]
+    return within, np.clip(ends, *bounds)
 
 
 def _differ(means: Array, covariance: Array, groups: list[int]) -> float:

@@ -347,16 +347,19 @@ def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
 
 def _few(groups: tuple[str, ...], reached: list[int], intervals: tuple[str, ...]) -> list[str]:
     found = [f"{name} from {intervals[k]}" for name, k in zip(groups, reached, strict=True) if k < len(intervals) - 1]
-    ended = f"Noise leaves open who is still at risk ({'; '.join(found)}), so shares end there."
+    ended = f"Too few people are still at risk ({'; '.join(found)}), so shares end there."
     untested = ", ".join(name for name, k in zip(groups, reached, strict=True) if not k)
     left_out = f" Without any share, and so left out of the test: {untested}." if untested and len(groups) > 1 else ""
     return [ended + left_out] if found else []
 
 
 def _sentence(event: str, groups: tuple[str, ...], shares: Array, about: tuple[Array, str | None, float]) -> str:
-    (ends, unit, p), last = about, int(np.isfinite(shares).sum(axis=1).min())
-    if not last:
-        return "Noise leaves open whether anybody is at risk in every group."
-    share = [f"{x:.1%} of {name}" for name, x in zip(groups, shares[:, last - 1], strict=True)]
+    (ends, unit, p), reached = about, np.isfinite(shares).sum(axis=1)
+    if not reached.any():
+        return "Noise or few people leave open how many are at risk."
+    last = int(reached[reached > 0].min())
+    share = [f"{x:.1%} of {name}" for name, x in zip(groups, shares[:, last - 1], strict=True) if np.isfinite(x)]
     said = f"{', '.join(share)} reach {ends[last - 1]:g}{f' {unit}' if unit else ''} without {event}"
-    return f"{said}; log-rank p {number_text(p, 'p')}." if len(groups) > 1 and np.isfinite(p) else f"{said}."
+    tested = f"; log-rank p {number_text(p, 'p')}" if len(groups) > 1 and np.isfinite(p) else ""
+    without = ", ".join(name for name, k in zip(groups, reached, strict=True) if not k)
+    return f"{said}{tested}{f'; too few people have {without}' if without else ''}."

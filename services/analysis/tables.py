@@ -13,6 +13,7 @@ is noise. The price is a bias towards no association, so intervals and tests are
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from commingle.services.errors import LevelError
@@ -263,8 +264,10 @@ def cross_table(
         p_value=float(chdtrc(degrees, statistic)),
         trend_p_value=trend(plain.filled(), (plain.rows, plain.columns)),
         confidence_level=confidence_level,
-        sentence=_sentence(row, f"{column} = {event}", known.rows, base, made),
-        warnings=(*counted_as_one((row, column), plain, known), *_few(few), *whose.doubts),
+        sentence=_sentence(
+            row, f"{column} = {event}", known.rows, base, filled=np.isin(known.rows, filled.rows), made=made
+        ),
+        warnings=(*counted_as_one((row, column), plain, known), *too_few(few), *whose.doubts),
         subjects=whose.notes,
         cells=cells,
     )
@@ -301,25 +304,37 @@ def counted_as_one(names: tuple[str, str], before: Cells, after: Cells) -> list[
                 2 * after.noise.of(*weights).errors.item(),
             )
             low, high = (max(round(people + by), 0) for by in (-reach, reach))
-            who = f"Noise leaves open whether there is anybody with {names[axis]} = {', '.join(gone)}"
+            who = f"There are too few people with {names[axis]} = {', '.join(gone)}"
             said.append(f"{who}: these levels count as one, other, of {low:,} to {high:,} people.")
     return said
 
 
-def _few(levels: tuple[str, ...]) -> list[str]:
-    who = f"Noise leaves open whether there is anybody with {', '.join(levels)}."
+def too_few(levels: tuple[str, ...]) -> list[str]:
+    who = f"There are too few people with {', '.join(levels)}."
     return [f"{who} Do not rely on their figures; the test leaves them out."] if levels else []
 
 
-def _sentence(of: str, said: str, rows: tuple[str, ...], base: int, made: dict[str, Array]) -> str:
-    bounded = np.isfinite(made["odds_intervals"]).all(axis=1) & (made["odds_ratios"] > 0)
+def _sentence(
+    of: str, said: str, rows: tuple[str, ...], base: int, *, filled: NDArray[np.bool_], made: dict[str, Array]
+) -> str:
+    bounded = tells(made["odds_intervals"]) & filled & filled[base]
     if not bounded.any():
-        return f"Noise leaves open how {said} goes with {of}."
-    strength = np.abs(np.log(np.where(bounded, made["odds_ratios"], 1.0)))
-    i = int(np.argmax(np.where(bounded, strength, -1.0)))
-    (first, second), (low, high) = made["shares"][[i, base]], made["odds_intervals"][i]
+        return f"Noise or few people leave open how {said} goes with {of}."
+    # the difference of shares in widths of its interval to the side of 0
+    d, ends = made["differences"], made["difference_intervals"]
+    reach = np.where(d > 0, d - ends[:, 0], ends[:, 1] - d)
+    i = int(np.argmax(np.where(bounded, np.abs(d) / np.maximum(reach, _TINY), -1.0)))
+    first, second = made["shares"][[i, base]]
     shares = f"{first:.1%} of those with {of} = {rows[i]} have {said}, and {second:.1%} with {of} = {rows[base]}"
+    low, high = made["odds_intervals"][i]
+    if np.isinf(high):
+        return f"About {shares}: an odds ratio of at least {low:.3g} in the population."
     return f"About {shares}: an odds ratio of {made['odds_ratios'][i]:.3g}, {low:.3g} to {high:.3g} in the population."
+
+
+def tells(intervals: Array) -> NDArray[np.bool_]:
+    """Which intervals (L, 2) of ratios have an upper end, or lie above 1."""
+    return np.asarray(np.isfinite(intervals[:, 1]) | (intervals[:, 0] > 1))
 
 
 _LEAST, _STEPS = 1e-5, 121

@@ -27,7 +27,7 @@ from commingle.shared.estimation.prepared import PreparedMoments
 
 _SURE = 3.0  # errors of a count, above none
 _OPEN = 8.0  # errors, for each unit of the distance of `Solved.beyond`
-_NO_AREA = "Noise leaves open how well predictions tell who has the event, so there is no AUC."
+_NO_AREA = "Noise or few people leave open how well predictions tell who has the event, so there is no AUC."
 COVERED = {
     "table": "Intervals are for the same fit on the full private table, and count the privacy noise.",
     "population": "Intervals are for the population, and count the privacy noise and the drawing of these people.",

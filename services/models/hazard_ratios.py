@@ -42,7 +42,7 @@ _CLEAR = 40.0  # standard errors of its noise, for the count of a level
 class HazardRatios(Drawn):
     """Hazard ratios of m terms, each a level of a feature against its first level.
 
-    NaN where noise leaves open whether anybody has the level.
+    NaN where too few people have the level.
 
     Attributes:
         outcome: the crossed attribute.
@@ -287,7 +287,7 @@ def _rare(equation: Equation[Hazards]) -> tuple[Array, NDArray[np.bool_], list[s
 def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size: int, p_value: float) -> list[str]:
     said = []
     if gone:
-        said.append(f"Noise leaves open whether there is anybody with {', '.join(gone)}: no ratio is given.")
+        said.append(f"There are too few people with {', '.join(gone)}: no ratio is given.")
         few = [level for level in few if level not in gone]
     if p_value < _SUSPICIOUS:
         said.append("Hazard ratios change with time: read those of each interval. One for all is a mean.")
@@ -297,5 +297,5 @@ def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size:
             "intervals may hold less often than they say."
         )
     if size < len(intervals) - 1:
-        said.append(f"Noise leaves open who is still at risk from {intervals[size]}: hazards end there.")
+        said.append(f"Too few people are still at risk from {intervals[size]}: hazards end there.")
     return said

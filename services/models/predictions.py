@@ -23,7 +23,8 @@ def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) 
     Errors of b also spread scores: t = tr(Cov(b) Cov(x)) of v = Var(x b) is no signal. By the binormal law
     AUC = Phi((1 - t / v) Phi^-1(AUC of the spread scores)). It is None if t >= v: scores may be noise alone.
 
-    Leaves out people at levels whose coefficients are known no better than by their prior: their scores are noise.
+    Leaves out people at levels whose coefficients are known no better than by their prior: their scores are noise. It
+    is also None if all others have one score.
     """
     w = design.weights * (design.X[:, unknown(covariance)] == 0).all(axis=1)
     if not w.any():
@@ -34,6 +35,8 @@ def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) 
     events, others = w * p, w * (1 - p)
     share = float(events.sum())
     _, at = np.unique(np.round(eta, 9), return_inverse=True)
+    if not at[w > 0].size or np.ptp(at[w > 0]) == 0:
+        return None
     K, M = _below(others, at) / (1 - share), 1 - _below(events, at) / share
     value = float(events @ K) / share
     by_p = w * ((K - value) / share - (M - value) / (1 - share))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commingle.services.analysis import cross_table
+from commingle.services.analysis.tables import tells
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, LogRatios, normal_reach, percent, standard_errors
@@ -161,7 +162,7 @@ def stratified(
         crude=crude.odds_ratios[others],
         crude_intervals=crude.odds_intervals[others],
         confidence_level=confidence_level,
-        sentence=_sentence(names, (compared, crude.reference, crude.event), ratios, intervals),
+        sentence=_sentence(names, (compared, crude.reference, crude.event), ratios, pooled.errors, intervals),
         warnings=(
             *(f"Not compared within strata, as hardly anybody has them: {label}." for label in gone),
             *([no_ratio] if open_levels else []),
@@ -282,16 +283,21 @@ def _rare(sums: CrossProducts, factors: list[Factor]) -> list[str]:
 
 
 def _sentence(
-    names: tuple[str, str, str], levels: tuple[tuple[str, ...], str, str], ratios: Array, intervals: Array
+    names: tuple[str, str, str],
+    levels: tuple[tuple[str, ...], str, str],
+    ratios: Array,
+    errors: Array,
+    intervals: Array,
 ) -> str:
     (row, column, within), (compared, reference, event) = names, levels
-    strength = np.where(np.isfinite(intervals).all(axis=1), np.abs(np.log(ratios)), np.nan)
-    if not np.isfinite(strength).any():
-        return f"Noise leaves open how {column} = {event} goes with {row} within {within}."
-    i = int(np.nanargmax(np.where(np.isfinite(strength), strength, -1.0)))
+    clear = np.where(tells(intervals) & np.isfinite(errors), np.abs(np.log(ratios)) / np.maximum(errors, 1e-12), np.nan)
+    if np.isnan(clear).all():
+        return f"Noise or few people leave open how {column} = {event} goes with {row} within {within}."
+    i = int(np.nanargmax(clear))
     low, high = intervals[i].tolist()
+    times = f"{ratios[i]:.3g} times as high with {row} = {compared[i]} as with {row} = {reference}"
+    ends = f"at least {low:.3g}" if np.isinf(high) else f"{low:.3g} to {high:.3g}"
     return (
-        f"Among people with the same {within}, the odds of {column} = {event} are {ratios[i]:.3g} times as high "
-        f"with {row} = {compared[i]} as with {row} = {reference}, {low:.3g} to {high:.3g} in the population, if this "
-        f"ratio is the same at every level of {within}."
+        f"Among people with the same {within}, the odds of {column} = {event} are {times}, {ends} in the population, "
+        f"if this ratio is the same at every level of {within}."
     )

@@ -388,8 +388,11 @@ def _require_bounds(lower: float, upper: float) -> None:
 def _require_levels(attribute: BinaryAttribute | CategoricalAttribute) -> None:
     if len(set(attribute.levels)) != len(attribute.levels):
         raise ValueError("levels must differ")
-    if attribute.missing == "indicator" and GAP in attribute.levels:
-        raise ValueError(f"a level is called {GAP}, the name of the column that marks missing cells")
+    if GAP in attribute.levels:
+        raise ValueError(
+            f"a level is called {GAP}, as cells without a value are; leave it out: cells that say so count as missing, "
+            'which "missing": "indicator" allows'
+        )
     if attribute.intervals is not None and attribute.levels != attribute.intervals.levels:
         raise ValueError("the levels are not the names of its intervals")
 

@@ -93,6 +93,17 @@ def test_missing_cells_are_zero_beside_a_mark_where_the_schema_has_one() -> None
     assert found.columns.tolist() == [[32768, 0, 0], [0, 0, 32768], [0, 0, 0], [0, 32768, 0]]
 
 
+def test_cell_that_says_missing_is_a_missing_level() -> None:
+    found = encode_conforming(LEVELS_MARKED, column(["A", "missing", " missing ", None]))
+    assert found.columns.tolist() == [[32768, 0, 0], *3 * [[0, 0, 32768]]]
+    assert (found.counts.missing, found.counts.unreadable) == (3, 0)
+    assert encode_conforming(BINARY_MIDPOINT, column(["no", "missing"])).counts.missing == 1
+    with pytest.raises(DataError, match="column b: 1 missing value"):
+        encode_conforming(BINARY, column(["no", "missing"]))
+    with pytest.raises(DataError, match="1 value is not among the levels 0, A, B"):
+        encode_conforming(LEVELS_MARKED, column(["A", "Missing"]))
+
+
 @pytest.mark.parametrize("attribute", [MARKED, BINARY_MARKED, LEVELS_MARKED], ids=lambda a: a.kind)
 def test_what_is_no_value_is_marked_and_still_refused_at_registration(attribute: Attribute) -> None:
     cells = column(["no such value", "NaN"])

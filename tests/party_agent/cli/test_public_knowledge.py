@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from commingle.party_agent.console.pages import Line
 from commingle.party_agent.home.ranges import draft_schema, known_ranges
 from commingle.shared.documents.model import decode
-from commingle.shared.documents.schema import Whitening, parse_attributes
+from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Whitening, parse_attributes
 from commingle.shared.dp.fixed_point import IntegerMap
 from commingle.shared.errors import SpecError
 from commingle.shared.runtime.errors import SettingsError
@@ -147,6 +148,18 @@ def test_table_of_ranges_that_is_none_is_refused(tmp_path: Path, text: str) -> N
         own.unlink()
     with pytest.raises(SettingsError):
         draft_schema(["age"], known_ranges(own), {})
+
+
+def test_level_called_missing_is_left_out_of_a_draft_and_marks_missing_cells(tmp_path: Path) -> None:
+    own = tmp_path / "ranges.csv"
+    own.write_text("name,unit,lower,upper,levels\nblood,,,,A|missing|B\nward,,,,a|b|c|missing\nsmoker,,,,no|yes\n")
+    blood, ward, smoker = (one for one, _ in draft_schema(["blood", "ward", "smoker"], known_ranges(own), {})[0])
+    assert blood == BinaryAttribute(name="blood", levels=("A", "B"), missing="indicator")
+    assert ward == CategoricalAttribute(name="ward", levels=("a", "b", "c"), missing="indicator")
+    assert smoker == BinaryAttribute(name="smoker", levels=("no", "yes"))
+    typed = Line("blood", "yes", levels="A | B | missing", missing="midpoint")
+    assert typed.attribute == blood.model_dump(mode="json")
+    assert Line("smoker", "yes", levels="no|yes", missing="midpoint").attribute["missing"] == "midpoint"
 
 
 def test_every_known_range_is_an_attribute() -> None:

@@ -13,6 +13,7 @@ from commingle.services.analysis import Survival, survival
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
 from commingle.services.learner.computing import HEIGHT, curves
+from commingle.services.results import number_text
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.documents.study import Crossed, CutNumber
 from commingle.shared.errors import ConfidenceError, NoTablesError
@@ -118,6 +119,8 @@ def test_curve_ends_where_noise_hides_who_is_at_risk_and_says_so() -> None:
     assert "arm = c from" in found.warnings[0]
     assert found.warnings[0].endswith("left out of the test: arm = c."), "which has no share at all"
     assert found.degrees_of_freedom == 1
+    assert "of arm = a, " in found.sentence
+    assert found.sentence.endswith(f"; log-rank p {number_text(found.p_value, 'p')}; too few people have arm = c.")
     hidden = survival(released(150, 2, seed=4, epsilon=0.1), "outcome", by="arm")
     assert hidden.warnings[0].endswith("left out of the test: arm = a, arm = b, arm = c.")
     assert np.isnan(hidden.statistic)

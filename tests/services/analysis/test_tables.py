@@ -120,6 +120,27 @@ def test_description_without_noise_is_that_of_the_rows() -> None:
     assert found.p_values[1] == pytest.approx(chi2_contingency(stage.T, correction=False).pvalue, rel=0.1)
 
 
+def test_means_of_a_group_of_hardly_anybody_stay_within_bounds_and_a_warning_names_it() -> None:
+    cells = {**cells_of(3000, 1), "stage": ["i"] * 1490 + ["ii"] * 1500 + ["iii"] * 10}
+    found = [describe(release_of(ATTRIBUTES, (2, 2), cells, epsilon=1.0, seed=s), by="stage") for s in range(8)]
+    few = "There are too few people with stage = iii. Do not rely on their figures; the test leaves them out."
+    for each in found:
+        assert few in each.warnings
+        (value, *_), ends = each.values[0, 2:], each.intervals[0, 2]
+        assert 20 <= ends[0] <= value <= ends[1] <= 90
+        assert ends[0] < ends[1]
+    assert not describe(released(3000, 1, epsilon=1e4), by="stage").warnings
+
+
+def test_groups_have_a_note_that_means_take_one_deviation_for_all() -> None:
+    shown = describe(released(3000, 1, epsilon=1e4), ["age", "smoker"], by="back").table()
+    assert "sd of everybody" in [column.heading for column in shown.columns]
+    assert any("the standard deviation to be the same in every group" in note for note in shown.notes)
+    levels = describe(released(500, 1), ["smoker"], by="back").table()
+    assert not any("standard deviation to be" in note for note in levels.notes)
+    assert not any("standard deviation to be" in note for note in describe(released(500, 1), ["age"]).table().notes)
+
+
 def test_deviation_that_noise_hides_is_left_out() -> None:
     cells = {**cells_of(300, 1), "age": [55.0] * 300}
     found = [describe(release_of(ATTRIBUTES, (2, 2), cells, epsilon=0.5, seed=s), ["age"]) for s in range(8)]
@@ -175,6 +196,34 @@ def test_what_noise_hides_is_unbounded_and_said() -> None:
     found = cross_table(released(300, 2, seed=4, epsilon=0.3), "stage", "back")
     assert np.isinf(found.odds_intervals[1:, 1]).any()
     assert "ii, iii" in " ".join(found.warnings)
+
+
+def with_event(people: tuple[int, ...], events: tuple[int, ...], **choices: Any) -> CrossTable:
+    """A table of stages with these people, some of them with the event."""
+    stage = np.repeat(LEVELS, people)
+    back = np.concatenate([np.arange(n) < some for n, some in zip(people, events, strict=True)])
+    cells = {"stage": stage.tolist(), "back": np.where(back, "yes", "no").tolist()}
+    return cross_table(release_of((STAGE, BACK), (1, 1), cells, **choices), "stage", "back")
+
+
+def test_sentence_is_about_the_clearest_row_and_about_none_that_hardly_anybody_has() -> None:
+    sharp = with_event((3000, 3000, 60), (900, 1200, 40), epsilon=1e4)
+    assert sharp.odds_ratios[2] > 1.5 * sharp.odds_ratios[1] > 1
+    assert "40.0% of those with stage = ii have" in sharp.sentence
+    rare = with_event((3000, 3000, 8), (900, 1200, 8), epsilon=1e4)
+    said = "There are too few people with stage = iii. Do not rely on their figures; the test leaves them out."
+    assert said in rare.warnings
+    assert "40.0% of those with stage = ii have" in rare.sentence
+
+
+def test_sentence_of_a_ratio_without_an_upper_end_gives_the_lower_one() -> None:
+    found = with_event((2000, 2000, 1000), (600, 620, 1000), epsilon=3.0, seed=2)
+    low, high = found.odds_intervals[2]
+    assert (low > 1, high) == (True, np.inf)
+    assert f"an odds ratio of at least {low:.3g} in the population." in found.sentence
+    assert "stage = iii" in found.sentence
+    nothing = cross_table(released(300, 2, seed=4, epsilon=0.3), "stage", "back")
+    assert nothing.sentence == "Noise or few people leave open how back = yes goes with stage."
 
 
 POPULATION = {

@@ -320,6 +320,16 @@ def test_auc_is_left_out_and_said_where_noise_explains_all_differences_of_predic
     assert all("AUC" not in dict(fit.table().facts) for fit in without)
 
 
+@pytest.mark.parametrize("epsilon", [3.0, 1e6])
+def test_auc_is_left_out_where_all_people_whose_levels_the_release_knows_have_one_score(epsilon: float) -> None:
+    sex = np.random.default_rng(3).integers(0, 2, 3000)
+    attributes = (BinaryAttribute(name="sex", levels=("f", "m")), BinaryAttribute(name="died", levels=("no", "yes")))
+    cells = {"sex": np.array(["f", "m"])[sex].tolist(), "died": np.array(["no", "yes"])[sex].tolist()}
+    found = glm(release_of(attributes, (1, 1), cells, epsilon=epsilon, seed=2), "died ~ sex")
+    assert (found.auc, found.auc_interval) == (None, None)
+    assert "so there is no AUC" in str(found.warnings)
+
+
 def test_auc_is_among_people_whose_levels_the_release_knows_where_one_level_is_noise() -> None:
     cells = people()
     found = glm(

@@ -234,4 +234,4 @@ def test_level_that_noise_hides_has_no_ratio_and_no_headline() -> None:
     assert np.isnan([made.ratios[-1], made.p_values[-1], *made.ratio_intervals[-1]]).all()
     assert np.isfinite(made.ratio_intervals[:-1]).all()
     assert "arm[d]" not in made.sentence
-    assert "Noise leaves open whether there is anybody with arm[d]: no ratio is given." in made.warnings
+    assert "There are too few people with arm[d]: no ratio is given." in made.warnings

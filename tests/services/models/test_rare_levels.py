@@ -55,6 +55,7 @@ def test_levels_of_hardly_anybody_are_one_as_in_a_table(overlap: float | None) -
     assert found.terms[2:] == ("site[b]", "site[other (c, d, e)]", "site[missing]")
     said, shown = ([each for each in one.warnings if "count as one" in each] for one in (found, table))
     assert [each.partition(", of ")[0] for each in said] == [each.partition(", of ")[0] for each in shown]
+    assert said[0].startswith("There are too few people with site = ")
     assert "with site = c, d, e: these levels count as one, other, of " in said[0]
     assert said[0].endswith(" people.")
     assert said[0] in found.to_dict()["warnings"]

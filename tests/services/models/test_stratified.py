@@ -95,6 +95,16 @@ def test_sentence_says_that_one_ratio_is_supposed_in_all_strata() -> None:
     assert found().to_dict()["odds_ratios"] == found().odds_ratios.tolist()
 
 
+def test_sentence_within_strata_is_about_the_clearest_row() -> None:
+    """The new drug, which few have, has the larger ratio."""
+    cells = people(6000, 3, gaps=0.0, new=0.06)
+    sparse = stratified(release_of(ATTRIBUTES, (2, 2), cells, epsilon=WITHOUT), "drug", "died", "stage")
+    logs = np.abs(np.log(sparse.odds_ratios))
+    assert logs[1] > logs[0]
+    assert (logs / sparse.log_errors).argmax() == 0
+    assert "with drug = old as with drug = none" in sparse.sentence
+
+
 def test_other_event_and_reference_turn_the_ratio_around() -> None:
     turned = stratified(release(), "drug", "died", "stage", event="no", reference="new")
     assert turned.compared == DRUGS[:2]

@@ -201,6 +201,15 @@ DAYS = CategoricalAttribute(name="x", levels=("01.02.2020", "1.3.2021", "1.4.202
         (texts(*"123", "V27"), "levels", CategoricalAttribute(name="x", levels=("1", "2", "3", "V27"))),
         (texts("186,572", "<0.5", "12"), "", WRITTEN),
         (texts("01.02.2020", "1.3.2021", "1.4.2021"), "", DAYS),
+        # cells that say missing are marked; a target's are left out
+        (texts("b", "a", "missing"), "", BinaryAttribute(name="x", levels=("a", "b"), missing="indicator")),
+        (
+            texts("c", "a", " missing", "b", "b"),
+            "",
+            CategoricalAttribute(name="x", levels=("b", "a", "c"), missing="indicator"),
+        ),
+        (texts("b", "a", "missing"), "target", BinaryAttribute(name="x", levels=("a", "b"))),
+        (texts("b", "a", "Missing"), "", CategoricalAttribute(name="x", levels=("Missing", "a", "b"))),
         (TOO_MANY, "", Unusable("it has 257 levels, more than 256")),
         *((same, "", Unusable("it does not vary")) for same in (numbers(4, 4), numbers(4, GAP), texts("a", "a"))),
         *((nothing, "", Unusable("it holds no values")) for nothing in (numbers(GAP, GAP), texts(None))),
@@ -242,6 +251,7 @@ ZERO_ONE = BinaryAttribute(name="x", levels=("0", "1"))
         # text as it stands, or else as numbers or truths
         (BinaryAttribute(name="x", levels=("007", "7")), texts("007", "7", None), ["007", "7", None]),
         (ZERO_ONE, texts("1.0", "0.0"), ["1", "0"]),
+        (BinaryAttribute(name="x", levels=("a", "b")), texts("a", "missing", "b"), ["a", None, "b"]),
         (BinaryAttribute(name="x", levels=("false", "true")), texts("True", "False"), ["true", "false"]),
         # numbers as people write them
         (CategoricalAttribute(name="x", levels=("1", "2.5", "-3")), numbers(1, 2.5, GAP, -3), ["1", "2.5", None, "-3"]),

@@ -244,9 +244,10 @@ def test_marks_are_columns_that_no_level_can_be_taken_for() -> None:
     assert [c.name for c in encoded_columns(MARKED)][:4] == ["bmi", "bmi=missing", "smoker", "smoker=missing"]
     for levels in ('"binary", "levels": ["no", "missing"]', '"categorical", "levels": ["a", "b", "missing"]'):
         schema = f'[{{"kind": {levels}, "name": "x", "missing": "%s"}}]'
-        with pytest.raises(SpecError, match="a level is called missing"):
-            parse_attributes((schema % "indicator").encode())
-        parse_attributes((schema % "error").encode())
+        for rule in ("indicator", "error"):
+            with pytest.raises(SpecError, match=r'a level is called missing, .* leave it out: .*"indicator"'):
+                parse_attributes((schema % rule).encode())
+    parse_attributes(b'[{"kind": "binary", "levels": ["no", "Missing"], "name": "x", "missing": "indicator"}]')
     with pytest.raises(SpecError):
         parse_attributes(b'[{"kind": "categorical", "levels": ["a", "b", "c"], "name": "x", "missing": "midpoint"}]')
 
