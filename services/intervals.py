@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 from commingle.shared.errors import ConfidenceError
 
 Array = NDArray[np.float64]
+_ROUNDING = 1e-9
 NEGATIVE = "A count below zero is noise around few people or none."
 INTERVALS = "Intervals are for the population, and count the privacy noise and the drawing of these people."
 
@@ -31,8 +32,10 @@ def percent(confidence_level: float) -> str:
 
 
 def standard_errors(covariance: Array) -> Array:
-    """(p,) of a covariance (p, p). Rounding may have left a negative variance, which counts as 0."""
-    return np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    """(p,) of a covariance (p, p). A variance that rounding left below 0 counts as 0; one further below gives NaN."""
+    variances = np.diag(covariance)
+    rounding = _ROUNDING * max(1.0, float(np.abs(covariance).max(initial=0.0)))
+    return np.sqrt(np.where(variances < -rounding, np.nan, np.maximum(variances, 0.0)))
 
 
 def around(values: Array, reach: Array) -> Array:

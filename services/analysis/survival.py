@@ -27,9 +27,11 @@ from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
 
 EVERYBODY = "everybody"
+_MEANS = "Restricted means take the hazard to be constant within an interval; sure bounds of a curve do not."
 _LAST = "The last interval also holds everybody who is followed for longer, so no share is given at its end."
 _BENT = "Noise lets a curve rise, or a share with an event fall, where few leave; intervals count that."
 _TOPS = (0.04, 0.08, 0.2, 0.4, 0.6, 0.8, 1.0)  # of an axis of shares, so that quarters of it are round
+_SMALL = 1e-4  # log of a ratio of shares, below which a series stands for the formula
 _ONE_EVENT = 2  # kinds of end: without it, and with it
 
 
@@ -52,7 +54,8 @@ class Survival(Drawn):
         causes: the E events that compete, in the study's order; empty where there is one event.
         incidence: (G, E, K) shares with each event, and no other before, at the end of each interval.
         incidence_intervals: (G, E, K, 2) for the population.
-        restricted_means: (G,) mean time without the event up to `horizons`, the last end with a share.
+        restricted_means: (G,) mean time without the event up to `horizons`, the last end with a share; hazards are
+            taken to be constant within each interval.
         restricted_mean_intervals: (G, 2) for the population.
         horizons: (G,) ends of the restricted means; NaN where no end has a share.
         statistic, degrees_of_freedom, p_value: of the log-rank test for any event, which knows the noise; NaN for one
@@ -110,7 +113,8 @@ class Survival(Drawn):
             columns=tuple(columns),
             notes=(
                 self.sentence,
-                *self._means(),
+                *(means := self._means()),
+                *([_MEANS] if means else []),
                 _LAST,
                 *([_BENT] if self._is_bent else []),
                 INTERVALS,
@@ -162,12 +166,25 @@ class Survival(Drawn):
     def _means(self) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
         return [
-            f"{name}: restricted mean {mean:.4g} ({low:.4g} to {high:.4g}){unit}, up to {horizon:g}{unit}."
-            for name, mean, (low, high), horizon in zip(
-                self.groups, self.restricted_means, self.restricted_mean_intervals, self.horizons, strict=True
+            f"{name}: restricted mean {mean:.4g} ({low:.4g} to {high:.4g}){unit}, up to {horizon:g}{unit}; "
+            f"sure bounds {least:.4g} to {most:.4g}."
+            for name, mean, (low, high), horizon, (least, most) in zip(
+                self.groups,
+                self.restricted_means,
+                self.restricted_mean_intervals,
+                self.horizons,
+                self._bounds,
+                strict=True,
             )
             if np.isfinite(mean)
         ]
+
+    @property
+    def _bounds(self) -> Array:
+        # (G, 2) sum w_k S_k and sum w_k S_k-1: no curve with these shares at the ends has another restricted mean
+        w, at_end = np.diff(self.ends, prepend=self.begin), self.survival
+        at_start = np.where(np.isnan(at_end), np.nan, np.insert(at_end, 0, 1.0, axis=1)[:, :-1])
+        return np.sort(np.column_stack([np.nansum(w * at_end, axis=1), np.nansum(w * at_start, axis=1)]), axis=1)
 
 
 def survival(
@@ -230,7 +247,7 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
 
     The first intervals have shares as long as enough people are at risk; the last interval has none.
     To first order d log S_k = - sum over j <= k of d h_j / (1 - h_j), d h_j = (d d_j - h_j d m_j) / m_j with
-    m_j = n_j - c_j / 2: drawing alone gives Greenwood's variance. The restricted mean is sum w_k (S_k-1 + S_k) / 2.
+    m_j = n_j - c_j / 2: drawing alone gives Greenwood's variance. `restricted_mean` has the restricted mean.
     """
     K = len(ends)
     risk, left, *each = _sums_of(K, len(cells.rows) // K)
@@ -264,9 +281,8 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
         reached_to = 1 - (1 - share)[:, None] * np.exp(np.column_stack([apart, -apart]))
         reaches[e, :reached] = np.maximum(reached_to, 0.0)
     w = np.diff(ends[:reached], prepend=begin)
-    halves = (w + np.append(w[1:], 0.0)) / 2
-    mean = float(w[0] / 2 + halves @ S) if reached else float("nan")
-    spread = z * np.sqrt(mapped((halves * S) @ J, covariance)) if reached else np.nan
+    mean, by_log = restricted_mean(w, S) if reached else (np.nan, np.zeros(0))
+    spread = z * np.sqrt(mapped(by_log @ J, covariance)) if reached else np.nan
     return {
         "at_risk": n,
         "at_risk_errors": standard_errors(mapped(risk, cells.noise.covariance)),
@@ -279,6 +295,23 @@ def _curve(cells: Cells, begin: float, ends: Array, z: float) -> dict[str, Any]:
         "restricted_mean_intervals": np.array([mean - spread, mean + spread]),
         "horizons": ends[reached - 1] if reached else np.nan,
     }
+
+
+def restricted_mean(w: Array, S: Array) -> tuple[float, Array]:
+    """The restricted mean with a constant hazard within each interval, and its gradient by log S, (K,).
+
+    It is sum w_k S_k-1 f(a_k), a_k = log(S_k-1 / S_k), f(a) = (1 - exp(-a)) / a: w_k (S_k-1 - S_k) / a_k, with limit
+    w_k S_k-1 at a_k = 0. d/d log S_k is w_k (f(a_k) - exp(-a_k)) / a_k S_k-1 of interval k and, of the next one,
+    w_k+1 S_k (f + f') with f' = (exp(-a) - f) / a.
+    """
+    before = np.append(1.0, S[:-1])
+    a = np.log(before) - np.log(S)
+    small = np.abs(a) < _SMALL
+    safe = np.where(small, 1.0, a)
+    f = np.where(small, 1 - a / 2, -np.expm1(-safe) / safe)
+    slope = np.where(small, a / 3 - 1 / 2, (np.exp(-safe) - f) / safe)
+    each = w * before
+    return float(each @ f), np.append((each * (f + slope))[1:], 0.0) - each * slope
 
 
 def _sums_of(K: int, kinds: int) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ from commingle.shared.estimation.entry_noise import Array
 
 def unknown(covariance: Array) -> NDArray[np.bool_]:
     """Which coefficients are known no better than by their prior; never the intercept, as it changes no rank."""
-    return np.append(False, standard_errors(covariance)[1:] > PRIOR_DEVIATION)
+    return np.append(False, ~(standard_errors(covariance)[1:] <= PRIOR_DEVIATION))
 
 
 def auc(design: Design, outcome: Scalar, b: Array, covariance: Array, n: float) -> tuple[float, float] | None:
@@ -75,6 +75,6 @@ def marginal_effects(design: Design, outcome: Scalar, b: Array, covariance: Arra
     gradients = X.T @ (slopes - before).T
     for block in design.blocks:
         gradients[block, block] = np.diag(slopes[block].sum(axis=1))
-    found = np.sqrt(np.maximum(np.einsum("kt,kl,lt->t", gradients, covariance, gradients, optimize=True), 0.0))
+    found = standard_errors(gradients.T @ covariance @ gradients)
     found[0] = np.nan
     return values, found

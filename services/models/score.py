@@ -263,11 +263,11 @@ def solve(design: Design, law: Law, t: Array) -> Array:
 def errors(
     sums: CrossProducts, rows: WeightedRows, law: Law, first: Balanced, *, design: Design, b: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """H^-1 [noise + Q] H^-1, H^-1 [noise + Q + sampling + v v'] H^-1, H = dE[has x mu] / db + P / n, v = P b / n.
+    """H^-1 [noise + Q] H^-1, H^-1 [noise + Q + sampling + pull] H^-1, H = dE[has x mu] / db + P / n.
 
-    Then `Solved.beyond`, which pairs do not tell, and the errors of Q alone.
+    Then `Solved.beyond`, which pairs do not tell, and the errors of Q alone. Q is `Law.bent`.
 
-    H^-1 v is how far the prior pulls b, which it also does in the fit on the table; Q is `Law.bent`.
+    The prior pulls by H^-1 P b / n, b of the population; it also does so in the fit on the table. `_pull` has E[b b'].
     Noise is that of the form W_t - B W_m, and the ridge's. The table's own second term differs from that of weighted
     rows by the mean of g - B phi over its people, g = has x (mu - c): this is drawing too.
     """
@@ -276,16 +276,27 @@ def errors(
     g = law.expectation(X, b) * has[:, None]
     response = rows.response(g)
     noise = sums.covariance(first.forms - np.tensordot(response.B, rows.means.forms, axes=1)) + response.bias
-    inverse = np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL))
-    beyond, drawn = _sampling(sums, first, rows.means, response, law.spread(X, w, b))
-    pull, unseen = design.precision * b, law.unseen(X, w, b)
+    inverse = np.asarray(np.linalg.inv(law.slope(X, w, b) + np.diag(design.precision + _STILL)), np.float64)
+    spread, unseen = law.spread(X, w, b), law.unseen(X, w, b)
+    beyond, drawn = _sampling(sums, first, rows.means, response, spread)
     bent = law.bent(design, b, inverse @ (noise + drawn) @ inverse.T)
     return (
         inverse @ (noise + bent + beyond + unseen / design.n) @ inverse.T,
-        inverse @ (noise + bent + drawn + np.outer(pull, pull)) @ inverse.T,
+        inverse @ (noise + bent + drawn + _pull(design, b, inverse, spread)) @ inverse.T,
         standard_errors(inverse @ (response.beyond + unseen) @ inverse.T),
         standard_errors(inverse @ bent @ inverse.T),
     )
+
+
+def _pull(design: Design, b: Array, inverse: Array, spread: Array) -> Array:
+    """P E[B B'] P / n^2 for true coefficients B, (p, p).
+
+    Given b they have E[B B'] = b b' + C, C = H^-1 (P / n + spread) H^-1 / n: the covariance of b - B, which is
+    H^-1 (e - P B / n) with B of covariance P^-1 and e of spread / n. Where data say nothing, b is near 0 and C is P^-1.
+    """
+    P = design.precision
+    after = inverse @ (np.diag(P) + spread) @ inverse.T / design.n
+    return np.asarray(P[:, None] * (np.outer(b, b) + after) * P)
 
 
 def _sampling(
@@ -295,7 +306,8 @@ def _sampling(
 
     It is a sum of means of u_G = x_G (y - c) - B_G phi_G over groups G of people whom two parties share or one holds,
     both mixed as `Balanced` says. Cov(mean over G, mean over H) = k Cov(u_G, u_H), k of `in_common`. If subjects are
-    listed, k = 1 / n, and the table has drawn its y already.
+    listed, k = 1 / n, and the table has drawn its y already. Noise in the k of keyed subjects may leave directions a
+    variance below 0, which counts as 0: H^-1 would multiply it where features are collinear.
     """
     K, p = in_common(sums, [*first.groups, *means.groups]), len(first.groups)
     B, mix = means.mixed(response.B), first.mixed(np.eye(len(spread)))
@@ -303,5 +315,10 @@ def _sampling(
     A = means.extended(first.extended(response.A.T).T)
     M = mix @ (A * K[:p, p:]) @ B.T
     beyond = mix @ (G * K[:p, :p]) @ mix.T - M - M.T + B @ (C * K[p:, p:]) @ B.T
-    drawn = beyond + mix @ (first.within(spread) * K[:p, :p]) @ mix.T
+    drawn = _nonnegative(beyond + mix @ (first.within(spread) * K[:p, :p]) @ mix.T)
     return (drawn if len(sums.strangers) > 1 else beyond), drawn
+
+
+def _nonnegative(covariance: Array) -> Array:
+    values, Q = np.linalg.eigh((covariance + covariance.T) / 2)
+    return np.asarray((Q * np.maximum(values, 0.0)) @ Q.T)

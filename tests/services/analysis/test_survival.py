@@ -10,6 +10,7 @@ from scipy.special import ndtri
 from statsmodels.duration.survfunc import SurvfuncRight, survdiff
 
 from commingle.services.analysis import Survival, survival
+from commingle.services.analysis.survival import restricted_mean
 from commingle.services.client.release import Release
 from commingle.services.errors import LevelError
 from commingle.services.learner.computing import HEIGHT, curves
@@ -84,8 +85,43 @@ def test_bands_without_noise_and_censoring_are_those_of_greenwood_and_of_the_mea
     reach = np.log(found.survival_intervals[0, :, 1] / found.survival[0])
     assert reach[:-1] == pytest.approx(ndtri(0.975) * greenwood[:-1], rel=0.01)
     at = np.append(1, shares[:-1])
-    assert found.restricted_means[0] == pytest.approx(np.trapezoid(at, np.append(0, ENDS[:-1])), rel=1e-3)
+    each = np.diff(ENDS[:-1], prepend=0) * -np.diff(at) / -np.diff(np.log(at))
+    assert found.restricted_means[0] == pytest.approx(each.sum(), rel=1e-3)
     assert found.horizons.tolist() == [36.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 1e6])
+def test_intervals_of_restricted_means_hold_that_of_the_population_where_hazards_are_constant(epsilon: float) -> None:
+    truth, held, means, errors = 10 * (1 - np.exp(-36 / 10)), [], [], []
+    for seed in range(40):
+        cells = cells_of(4000, seed, leave=1000, means=np.full(3, 10.0))
+        found = survival(released(4000, seed, cells=cells, epsilon=epsilon, seed=seed), "outcome")
+        (low, high), mean = found.restricted_mean_intervals[0], found.restricted_means[0]
+        held.append(low <= truth <= high)
+        means.append(mean)
+        errors.append((high - low) / 2 / ndtri(0.975))
+    assert np.mean(held) >= 0.85
+    assert np.mean(means) == pytest.approx(truth, abs=4 * float(np.std(means)) / np.sqrt(40))
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.35), "a standard deviation of 40 is known to 0.11"
+
+
+def test_restricted_mean_has_the_gradient_of_its_formula_also_where_a_curve_is_flat() -> None:
+    w, logs = np.array([6.0, 6, 12, 12]), np.log([0.8, 0.8, 0.80001, 0.1])
+    mean, by_log = restricted_mean(w, np.exp(logs))
+    at = np.append(1, np.exp(logs))
+    assert mean == pytest.approx(6 * -0.2 / np.log(0.8) + 18 * 0.8 + 12 * 0.7 / np.log(8), rel=1e-5)
+    ahead, behind = ([restricted_mean(w, np.exp(logs + step))[0] for step in by * np.eye(4)] for by in (1e-5, -1e-5))
+    assert by_log == pytest.approx((np.array(ahead) - behind) / 2e-5, rel=1e-4)
+    assert w @ at[1:] < mean < w @ at[:-1]
+
+
+def test_notes_say_what_a_restricted_mean_takes_for_granted_and_its_bounds() -> None:
+    found = survival(released(4000, 1, epsilon=1e5), "outcome")
+    at, w = np.append(1, found.survival[0, :-1]), np.diff(ENDS[:-1], prepend=0)
+    notes = " ".join(found.table().notes)
+    assert "hazard to be constant within an interval" in notes
+    assert f"up to 36 months; sure bounds {w @ at[1:]:.4g} to {w @ at[:-1]:.4g}." in notes
 
 
 def test_log_rank_without_noise_and_censoring_is_that_of_statsmodels() -> None:
