@@ -104,8 +104,7 @@ def _columns(attribute: Attribute, values: Values, *others: Values) -> list[Arra
         return _numeric_columns(attribute, values) if marked else [_numbers(attribute.name, values)]
     places = level_places(attribute, values)
     gaps = places == len(attribute.levels)
-    levels = enumerate(attribute.columns[: len(attribute.columns) - marked], start=1)
-    terms = [np.where(gaps, column.offset, places == level) for level, column in levels]
+    terms = [(places == level).astype(np.float64) for level in range(1, len(attribute.levels))]
     return [*terms, gaps.astype(np.float64)] if marked else terms
 
 

@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.shared.documents.schema import words_for_missing
+from commingle.shared.documents.schema import Attribute, NumericAttribute, words_for_missing
 from commingle.shared.errors import ImputedTargetError
 from commingle.shared.estimation.diagnostics import cut_rows
 from commingle.shared.estimation.entry_noise import Array, PairLaw
@@ -60,8 +60,16 @@ def usable(prepared: PreparedMoments, target: str, features: Sequence[str]) -> t
         )
     faint = faint_marks(prepared, features) if pairwise else ()
     found = without_gaps(prepared, (target, *faint))
-    marked = filter(None, (words_for_missing(found.attributes[name]) for name in features))
+    marked = filter(None, (_of_mark(found.attributes[name]) for name in features))
     return found, (*_of_those_with(found, target), *(_of_feature(found, name) for name in faint), *marked)
+
+
+def _of_mark(attribute: Attribute) -> str | None:
+    said = words_for_missing(attribute)
+    if said is None or attribute.missing != "indicator" or not isinstance(attribute, NumericAttribute):
+        return said
+    middle = f"{attribute.name} = {attribute.columns[0].offset:g}, the middle of its bounds"
+    return f"{said}, which is compared with {middle}"
 
 
 def of_those_who_have(prepared: PreparedMoments, names: Sequence[str]) -> tuple[PreparedMoments, tuple[str, ...]]:

@@ -3,6 +3,9 @@
 With an intercept these are the encoded units, in which the formulas of docs/design/estimation.md#systems are stated.
 Without one the model must have none in original units, so each column becomes original / scale = encoded + offset /
 scale. The exact intercept column makes that an affine change of basis which adds no noise: V stays what it is.
+
+A binary attribute is encoded as -1 and 1, and as 0 where a cell is missing and marked. In original units it is 0 there,
+as at its first level, so that the mark's coefficient is against that level, as it is for three levels or more.
 """
 
 from dataclasses import dataclass
@@ -10,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.shared.documents.schema import BinaryAttribute
 from commingle.shared.errors import TooFewRowsError
 from commingle.shared.estimation.entry_noise import Array, EntryNoise
 from commingle.shared.estimation.pairwise import PairNoise
 from commingle.shared.estimation.posterior import regularised
 from commingle.shared.estimation.prepared import PreparedMoments
+
+_LEVEL_AND_MARK = 2  # columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +118,9 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
     to_original = np.diag(unit / scale[:-1])
     shift = np.zeros(len(index) - 1)
     first = 0 if intercept else 1
+    for level, mark in _marked_binaries(prepared, index):
+        # b (x - off m) + (c + off b) m = b x + c m: x is off in a gap, where its level now is 0, as a reference level's
+        to_original[mark] += prepared.offset[index[level]] * to_original[level]
     basis = np.eye(len(index))
     if intercept:
         # y = off_y + s_y (b_0 + sum_j b_j (x_j - off_j) / s_j)
@@ -145,6 +154,18 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         lost=None if prepared.lost is None else prepared.lost[index][first:],
         entries=_entry_noise(prepared, index, basis[:, first:]),
     )
+
+
+def _marked_binaries(prepared: PreparedMoments, index: NDArray[np.int64]) -> list[tuple[int, int]]:
+    # the places in index of the columns, level and mark, of each binary feature that marks missing cells
+    place = {column: i for i, column in enumerate(index[:-1].tolist())}
+    return [
+        (place[columns[0]], place[columns[1]])
+        for name, attribute in prepared.attributes.items()
+        if isinstance(attribute, BinaryAttribute)
+        and len(columns := prepared.columns[name]) == _LEVEL_AND_MARK
+        and all(column in place for column in columns)
+    ]
 
 
 def _entry_noise(prepared: PreparedMoments, index: NDArray[np.int64], basis: Array) -> EntryNoise | None:
