@@ -23,7 +23,7 @@ from commingle.shared.documents.dsse import SigningKey
 from commingle.shared.documents.invitation import ADDRESS, Invitation
 from commingle.shared.documents.model import Name
 from commingle.shared.runtime import faults
-from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup, changes, emit, reads, wants_json
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup, at_home, changes, emit, reads, wants_json
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import create_secret, write_durably
 from commingle.shared.runtime.settings import ServeCommand, Tracing, resolve, traces_option, trusted_proxies_option
@@ -131,7 +131,7 @@ def new_consortium(
         console.print(
             f"Coordinator {name} in {home}\nfingerprint {key.fingerprint}\n"
             "Give the fingerprint to everybody who is to ask releases: --coordinator-key.\n\n"
-            f"Run it: commingle coordinator serve --home {home}\n\n"
+            f"Run it: commingle coordinator serve {at_home(home)}\n\n"
             f"Send each member its own command, confidentially. It works once, for {expires_hours:g} hours. The member "
             "puts the names of its table, of the table's column of ids, and of its schema in it:"
         )

@@ -7,6 +7,7 @@ names is then in the copy.
 The doctor migrates nothing, so a new version can look before it is started.
 """
 
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from commingle.shared.release.audit import CoordinatorHistory, EventEntry, verif
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.rounds import Alignment, State
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, emit, reads
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, at_home, changes, emit, reads
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_signing_key, read_history, write_durably
@@ -360,9 +361,9 @@ def backup(*, file: Path, home: Path, dump: Path | None) -> None:
 @changes(home=str, next=list[str])
 def restore(*, file: Path, home: Path) -> None:
     """Restore a backup into HOME, which must not exist."""
-    load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {home / _DUMP}'
+    load = f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {shlex.quote(str(home / _DUMP))}'
     dumped = restore_backup(file, CoordinatorHome(home))
-    begin = [f"commingle coordinator {command} --home {home}" for command in ("doctor", "serve")]
+    begin = [f"commingle coordinator {command} {at_home(home)}" for command in ("doctor", "serve")]
     following = [*([load] if dumped else []), *begin]
     emit({"home": str(home), "next": following}, text=f"{home} restored. Then, in this order: {'; '.join(following)}")
 

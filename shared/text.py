@@ -7,7 +7,8 @@ that is printed, logged or put into an error or a notebook goes through `printab
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _LONGEST = 600
@@ -34,6 +35,12 @@ def quoted(text: str, *, longest: int = _LONGEST) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number and what it counts: "1 charge", "12,000 charges"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def trimmed_names(names: Sequence[str]) -> list[str]:
+    """Names of columns without outer white space, which nobody sees; two that would be alike keep theirs."""
+    times = Counter(name.strip() for name in names)
+    return [name.strip() if times[name.strip()] == 1 else name for name in names]
 
 
 def ascii_json(value: object) -> bytes:

@@ -41,6 +41,7 @@ from commingle.shared.release.checks import tried
 from commingle.shared.runtime.attachments import attach_option, with_attachments
 from commingle.shared.runtime.cli import (
     NEW_FILE,
+    at_home,
     changes,
     emit,
     reads,
@@ -93,7 +94,7 @@ def proposals(*, home: Home, release: str | None) -> None:
         for item in found:
             show_proposal(console, item, whole=release is not None)
         if found and release is None:
-            console.print(f"All of one: commingle party proposals --home {home.root} {found[0].id[:12]}")
+            console.print(f"All of one: commingle party proposals {at_home(home.root)} {found[0].id[:12]}")
         if not found:
             console.print("No proposals.")
 
@@ -178,7 +179,7 @@ def propose(*, study: Path, home: Home, consortium: str | None, files: tuple[Pat
     trust = () if value.trust == TRUST_WITH_NO_ROWS else (value.trust,)
     worth = () if wants_json() else outlook_of(tried(with_sketch(asked), now=system_clock()))
     said = (value.id, f"{quoted(value.study)}: {value.state}", *worth, *trust)
-    decide = f"Decide on it, too: commingle party approve --home {home.root} {value.id[:12]}"
+    decide = f"Decide on it, too: commingle party approve {at_home(home.root)} {value.id[:12]}"
     emit(value, text="\n".join([*said, decide]))
 
 

@@ -39,7 +39,7 @@ from commingle.shared.documents.model import encode, explain
 from commingle.shared.dp.accounting import Cost
 from commingle.shared.release.audit import verify_party_audit
 from commingle.shared.release.verification import called
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, changes, emit, reads, together
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, LazyGroup, at_home, changes, emit, reads, together
 from commingle.shared.runtime.doctor import Check, report
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import NOT_COMPARED, load_secret, read_history, write_durably
@@ -115,7 +115,7 @@ def init(
             console.print(
                 "This member holds the linkage key. Once the others are enrolled and pinned, send it to them:"
             )
-            console.print(f"  commingle party linkage send --home {home.root}")
+            console.print(f"  commingle party linkage send {at_home(home.root)}")
 
     emit({"home": str(home.root), "name": name, "fingerprint": fingerprint}, text=text)
 

@@ -22,7 +22,7 @@ from commingle.party_agent.operate.membership import (
     share_linkage_key,
 )
 from commingle.shared.documents.invitation import INVITE_PREFIX, LETTERS, Invitation
-from commingle.shared.runtime.cli import NEW_FILE, say
+from commingle.shared.runtime.cli import NEW_FILE, at_home, say
 from commingle.shared.runtime.console import PlainConsole
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.csv_format import CsvFormat, csv_options
@@ -51,7 +51,7 @@ def _invitation(_: click.Context, __: click.Parameter, given: str) -> Invitation
 @click.argument("invitation", callback=_invitation)
 @home_option
 @budget_options
-@click.option("--source", type=NEW_FILE, help="A CSV or Parquet file to register.")
+@click.option("--source", type=NEW_FILE, help="A CSV, Parquet or Excel file to register.")
 @click.option(
     "--subject-id",
     metavar="COLUMN",
@@ -103,14 +103,15 @@ def join(
     if source is not None and _is_registered(home, dataset):
         say(
             f"Data set {dataset} is registered already and stays. To register another table or other options: "
-            f"commingle party datasets add {dataset} --home {home.root} --replace --source … --subject-id … --schema …"
+            f"commingle party datasets add {dataset} {at_home(home.root)} --replace --source … "
+            "--subject-id … --schema …"
         )
     elif source is not None:
         say_found(PlainConsole(), declare(home, dataset, place_of(str(source), csv_format), **said))
     elif not _is_registered(home, dataset):
         say(
             f"No table is registered yet, so there is nothing to release. Register it when you like: commingle party "
-            f"datasets add {dataset} --home {home.root} --source … --subject-id … --schema …"
+            f"datasets add {dataset} {at_home(home.root)} --source … --subject-id … --schema …"
         )
     with calling(home, membership) as client:
         keys = _wait_for_all(home, client, invitation, seconds=60 * wait_minutes)
@@ -122,11 +123,11 @@ def join(
         if check is not None
         else f"The linkage key comes from {invitation.key_maker}; the running agent takes it over."
     )
-    say(f"Read and decide proposals in a browser, while the agent runs: commingle party console --home {home.root}")
+    say(f"Read and decide proposals in a browser, while the agent runs: commingle party console {at_home(home.root)}")
     if serves:
         ctx.invoke(serve, home=home.root)
     else:
-        say(f"Run the agent: commingle party serve --home {home.root}")
+        say(f"Run the agent: commingle party serve {at_home(home.root)}")
 
 
 def _is_registered(place: Home, dataset: str) -> bool:

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import Any, get_args
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, NotFoundError
@@ -35,7 +34,7 @@ from commingle.shared.documents.regression import (
     RowMapping,
 )
 from commingle.shared.documents.schema import Attribute, parse_attributes, words_for_missing
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, names_in, reads, refuse_beside, say
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, at_home, changes, emit, names_in, reads, refuse_beside, say
 from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat, csv_options
 from commingle.shared.runtime.errors import SettingsError, UnreachableError
@@ -182,7 +181,7 @@ def regressions(*, home: Home, regression: str | None, finish: bool, out: Path |
         if regression is None:
             emit({"items": items}, text=lambda console: _list(console, items))
             return
-        matching = [item.id for item in items if item.id.startswith(regression)]
+        matching = [item.id for item in items if item.id.startswith(regression.rstrip("…."))]
         if len(matching) != 1:
             raise NotFoundError(
                 f"{len(matching)} regressions have an id that begins so",
@@ -224,7 +223,7 @@ def _asked_before(agent: PartyClient, request: RegressionRequest) -> str | None:
 
 
 def _shown_by(regression: str, home: Home) -> str:
-    return f"commingle party regressions {regression[:16]} --home {shlex.quote(str(home.root))}"
+    return f"commingle party regressions {regression[:12]} {at_home(home.root)}"
 
 
 def _tell(plan: RegressionPlan, *, again: str | None, yes: bool) -> None:
@@ -255,9 +254,10 @@ def _hand_over(value: RegressionView, out: Path | None, home: Home) -> None:
 
 
 def _list(console: Console, items: Sequence[RegressionLine]) -> None:
-    table = Table("regression", "data set", "target", "method", "epsilon", "unit", "state")
+    whole = Column("regression", min_width=12)
+    table = Table(whole, "data set", "target", "method", "epsilon", "unit", "state")
     for item in items:
-        about = item.id[:16], item.dataset, item.target, item.method, f"{item.epsilon:g}"
+        about = item.id[:12], item.dataset, item.target, item.method, f"{item.epsilon:g}"
         table.add_row(*about, item.charge.unit, item.state)
     console.print(table)
 

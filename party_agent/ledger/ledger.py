@@ -385,7 +385,7 @@ class Ledger:
         left = self.cap.rho_beside(total) - lost.rho
         wants, has = (Loss(rho, gaussian=total.gaussian).epsilon(delta) for rho in (loss.rho, left))
         return Refused(
-            f"the budget of population {self.cap.population} does not suffice: the release costs epsilon {wants:.3g} "
+            f"the budget of population {self.cap.population} does not suffice: this costs epsilon {wants:.3g} "
             f"and {has:.3g} is left of {self.cap.epsilon:g} (at delta {delta:g}, {unit})"
         )
 

@@ -37,7 +37,7 @@ from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTe
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
-from commingle.shared.runtime.cli import A_FILE, NEW_FILE, changes, emit, say
+from commingle.shared.runtime.cli import A_FILE, NEW_FILE, at_home, changes, emit, say
 from commingle.shared.runtime.errors import RemoteError, SettingsError
 from commingle.shared.runtime.files import CACHE_TAG
 from commingle.shared.wire import ReleaseDetails
@@ -290,7 +290,7 @@ def backup(*, file: Path, home: Home) -> None:
 def restore(*, file: Path, home: Home) -> None:
     """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
     holds = restore_backup(file, home)
-    following = tuple(f"commingle party {command} --home {home.root}" for command in ("doctor", "adopt", "serve"))
+    following = tuple(f"commingle party {command} {at_home(home.root)}" for command in ("doctor", "adopt", "serve"))
     emit(
         {"home": str(home.root), "holds": holds, "next": list(following)},
         text=(

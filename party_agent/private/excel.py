@@ -31,6 +31,7 @@ from commingle.party_agent.private.rows import RawBatch, cells_of
 from commingle.party_agent.private.sorting import SealedScratch
 from commingle.shared.runtime.files import open_plain
 from commingle.shared.runtime.tables import ROWS_AT_ONCE
+from commingle.shared.text import trimmed_names
 from commingle.shared.values import UNREADABLE
 
 MOST_RECORD_BYTES = 1 << 24
@@ -81,7 +82,7 @@ def is_workbook(path: Path) -> bool:
 
 
 def sheet_columns(path: Path) -> list[str]:
-    """The cells of the first row. Raises SourceError."""
+    """The cells of the first row (`trimmed_names`). Raises SourceError."""
     with open_workbook(path) as book:
         return _Sheet(book).header
 
@@ -101,7 +102,7 @@ class _Sheet:
             raise SourceError("the first row of the sheet is too long", remedy="Name the columns there.")
         named = dict(self._cells(first))
         header = (named.get(place) for place in range(max(named, default=-1) + 1))
-        self.header = ["" if name is None or isinstance(name, bytes) else str(name) for name in header]
+        self.header = trimmed_names(["" if name is None or isinstance(name, bytes) else str(name) for name in header])
 
     def batches(self, columns: Sequence[str]) -> Iterator[RawBatch]:
         places = {self.header.index(name): name for name in columns}

@@ -151,11 +151,21 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str
         # the names that are there may be the first row of a file without a header, so they are only counted
         raise DataError(
             f"{where} has no column {', '.join(missing)} among its {len(present)}",
-            remedy="Check the spelling in the schema, of --subject-id and of --derive; a CSV needs a header line.",
+            remedy=_otherwise_written(missing, present)
+            or "Check the spelling in the schema, of --subject-id and of --derive; a CSV needs a header line.",
         )
     twice = [name for name in wanted if list(present).count(name) > 1]
     if twice:
         raise DataError(f"{where} has column {twice[0]} more than once", remedy="Rename one of them.")
+
+
+def _otherwise_written(missing: Sequence[str], present: Sequence[str]) -> str:
+    there = {name.strip().casefold() for name in present}
+    alike = [name for name in missing if name.strip().casefold() in there]
+    if not alike:
+        return ""
+    said = f"There with other capitals or outer blanks: {', '.join(alike)}. Write it as the source does."
+    return said if len(alike) == len(missing) else f"{said} Check the spelling of the others."
 
 
 def require_readable(schema: pa.Schema, wanted: Sequence[str]) -> None:
@@ -175,7 +185,8 @@ def unreadable(what: object, error: Exception, *, remedy: str = "") -> SourceErr
         f"cannot read {what} ({refused[1] if refused else said})",
         remedy="Check address and credentials of the bucket, and that this machine may read it."
         if refused
-        else remedy or "Check that the file exists, is readable and is a CSV with a header line or a Parquet file.",
+        else remedy
+        or "Check that the file exists, is readable and is a CSV with a header line, Parquet or Excel (.xlsx).",
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -299,6 +299,10 @@ _NO_TEXT = {
 }
 
 
+_THOUSANDS = (
+    " Numbers like 1.234,5: without --decimal, for each column of numbers with commas, "
+    "--derive 'COLUMN = number(COLUMN, thousands=point, decimal=comma)'."
+)
 _LINE_ENDS = (
     "Cells in quotes seem to hold line ends: if so, give --lines-per-record, the most lines of a record. If not: "
 )
@@ -307,14 +311,15 @@ _LINE_ENDS = (
 def other_format(source: FileSource, derived: Sequence[Derived] = ()) -> str:
     """How the file seems to be written, if that differs from what was said; else "". For its owner.
 
-    If columns with a decimal comma are derived, nothing else may change that comma (`misread`).
+    What the owner said stays, unless a separator parts no columns or a file is no UTF-16. If columns with a decimal
+    comma are derived, nothing else may change that comma (`misread`).
     """
     path = Path(source.path)
     try:
         known = is_parquet(path) or is_workbook(path)
         if not known and (said := _no_text(path)):
             return said
-        seen = source.csv_format if known else replace(guess_format(path), lines_per_record=source.lines_per_record)
+        seen = source.csv_format if known else _as_said(source.csv_format, guess_format(path), path)
     except UNREADABLE:
         return ""
     if any(isinstance(one, Number) and one.decimal == "comma" for one in derived):
@@ -324,6 +329,17 @@ def other_format(source: FileSource, derived: Sequence[Derived] = ()) -> str:
     if not seen.options:
         return "It looks like UTF-8 with commas and decimal points: leave out the options that say otherwise."
     return f"It looks like this: {seen}. Read it so: {seen.options}"
+
+
+def _as_said(said: CsvFormat, seen: CsvFormat, path: Path) -> CsvFormat:
+    kept: dict[str, Any] = {"lines_per_record": said.lines_per_record}
+    if said.decimal != USUAL.decimal:
+        kept["decimal"] = said.decimal
+    if said.encoding not in {USUAL.encoding, "utf-16"} and seen.encoding != "utf-16":
+        kept["encoding"] = said.encoding
+    if said.separator != USUAL.separator and len(column_names(path, said)) > 1:
+        kept["separator"] = said.separator
+    return replace(seen, **kept)
 
 
 def _no_text(path: Path) -> str:
@@ -339,8 +355,15 @@ def remedying(source: Source, derived: Sequence[Derived] = ()) -> Iterator[None]
         yield
     except DataError as error:
         if isinstance(source, FileSource):
-            error.remedy = other_format(source, derived) or _of_lines(source, error.remedy) + error.remedy
+            own = error.remedy + _of_points(source, error.remedy)
+            error.remedy = other_format(source, derived) or _of_lines(source, error.remedy) + own
         raise
+
+
+def _of_points(source: FileSource, said: str) -> str:
+    form = source.csv_format
+    has_commas = source.is_csv and (form.decimal == "," or form.separator != ",")
+    return _THOUSANDS if has_commas and "--decimal ," in said else ""
 
 
 def _of_lines(source: FileSource, said: str) -> str:

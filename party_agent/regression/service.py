@@ -178,10 +178,11 @@ class Regressions:
 
     def _require_nothing_against(self, findings: Sequence[Finding]) -> None:
         if findings:
-            raise ConflictError(
-                "; ".join(in_words(findings)),
-                remedy="Change the request, or the rule in policy.json; see commingle party ledger.",
-            )
+            rules = {one.rule for one in findings}
+            of_cap = ["Ask for less than is left: commingle party ledger. Spent budget never returns."]
+            of_policy = ["Change the request, or the rule in policy.json."]
+            remedies = of_cap * ("epsilon_cap" in rules) + of_policy * bool(rules - {"epsilon_cap"})
+            raise ConflictError("; ".join(in_words(findings)), remedy=" ".join(remedies))
 
     def _estimate(self, identifier: str, plan: RegressionPlan, snapshot: Snapshot, debit: Debit) -> Estimate:
         agent = self.agent

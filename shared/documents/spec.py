@@ -115,7 +115,8 @@ def purpose_problems(asked: StatedPurpose, attributes: Iterable[Attribute]) -> l
     if asked.target is None and features:
         found.append("features need a target")
     if asked.target is not None and isinstance(known.get(asked.target), CategoricalAttribute):
-        found.append(f"the target {asked.target!r} has more than two levels")
+        advice = "name no target for tables and odds ratios, or do not cut it"
+        found.append(f"the target {asked.target!r} has more than two levels: {advice}")
     target = None if asked.target is None else known.get(asked.target)
     if target is not None and target.missing == "midpoint":
         found.append(f"missing cells of the target {asked.target!r} would count as its midpoint; mark them instead")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -298,6 +299,11 @@ def emit(value: object, text: "str | Callable[[Console], object]") -> None:
 def _plain(value: object) -> object:
     dump = getattr(value, "model_dump", None)
     return str(value) if dump is None else dump(mode="json")
+
+
+def at_home(home: Path) -> str:
+    """The option --home as a person can copy it into a shell."""
+    return f"--home {shlex.quote(str(home))}"
 
 
 def say(text: str) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from commingle.shared.runtime.csv_format import USUAL, CsvFormat
+from commingle.shared.text import trimmed_names
 from commingle.shared.values import LONGEST_CELL, MISSING, Cells
 
 LONGEST_LINE = 1 << 24
@@ -47,7 +48,7 @@ class FileBatch:
 
 
 def csv_header(stream: BinaryIO, form: CsvFormat) -> list[str]:
-    """The names of the columns, in order, with repetitions.
+    """The names of the columns (`trimmed_names`), in order, with repetitions.
 
     Raises OSError, csv.Error, UnicodeDecodeError: there is no readable header.
     """
@@ -230,7 +231,7 @@ def _header(blocks: Iterator[_Block], form: CsvFormat) -> tuple[list[str], Itera
             rest: _Block = records[number:]
             if isinstance(block, bytes):
                 rest = block[sum(map(len, records[:number])) + number :]
-            return [cell.decode() for cell in cells], chain([rest], blocks)
+            return trimmed_names([cell.decode() for cell in cells]), chain([rest], blocks)
     raise csv.Error("there is no header line")
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -108,6 +109,13 @@ def test_linkage_key_is_made_by_the_first_member_and_taken_over_by_the_next(run:
     key.chmod(0o644)
     code, _, err = run("init", "--home", tmp_path / "c", "--name", "c", "--linkage-key", key)
     assert (code, "can be read by others" in err, (tmp_path / "c").exists()) == (1, True, False)
+
+
+def test_command_that_is_printed_for_a_home_with_blanks_can_be_copied(run: Command, tmp_path: Path) -> None:
+    home = tmp_path / "a ward"
+    code, out, _ = run("init", "--home", home, "--name", "ward")
+    [line] = (one for one in out.splitlines() if "linkage send" in one)
+    assert (code, shlex.split(line)) == (0, ["commingle", "party", "linkage", "send", "--home", str(home)])
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,12 @@ def test_draft_depends_on_no_row(run: Command, tmp_path: Path) -> None:
     assert set(said[1::2]) == {said[1]}
 
 
+def test_draft_of_a_file_with_blanks_around_its_columns_has_names_without(run: Command, tmp_path: Path) -> None:
+    code, out, _ = drafted(run, tmp_path, "patient, age,sex \np1,54,f\n", "--json")
+    assert code == 0
+    assert [a["name"] for a in json.loads(out)["attributes"]] == ["age", "sex"]
+
+
 def test_file_of_another_country_is_refused_with_the_options_it_needs(run: Command, tmp_path: Path) -> None:
     for text in ("patient;age;bmi\np1;54,5;20,1\np2;33,1;31,5\n", "patient;age;note\np1;54;x\np2;33;y\n"):
         code, _, err = drafted(run, tmp_path, text)

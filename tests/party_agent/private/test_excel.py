@@ -243,6 +243,12 @@ def test_first_row_with_a_cell_names_the_columns(tmp_path: Path) -> None:
     assert read(path, "7", "a") == ([("4", "2")], 0)
 
 
+def test_blanks_around_the_name_of_a_column_are_no_part_of_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.xlsx", [["id ", " x\u00a0"], ["p1", 2]])
+    assert sheet_columns(path) == ["id", "x"]
+    assert read(path, "id", "x") == ([("p1", "2")], 0)
+
+
 def test_names_with_a_prefix_are_read_alike(tmp_path: Path) -> None:
     def alter(parts: Parts) -> None:
         sheet = parts[SHEET].replace(b"xmlns=", b"xmlns:x=")

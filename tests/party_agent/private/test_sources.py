@@ -30,7 +30,7 @@ from commingle.party_agent.private.sql_store import SqlSource
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, NumericAttribute
 from commingle.shared.documents.subject_ids import IdRule, SubjectKey
 from commingle.shared.errors import CommingleError
-from commingle.shared.values import as_text, readable_numbers
+from commingle.shared.values import as_text, not_numbers, readable_numbers
 from tests.party_agent.private.tables import rows_of, snapshot_from, sqlite_table
 
 KEY = SubjectKey.of("id")
@@ -275,6 +275,28 @@ def test_csv_without_a_header_does_not_show_its_first_row(csv: Write) -> None:
     assert "SENTINEL" not in refused.value.diagnostics()
 
 
+def test_blanks_around_a_columns_name_count_nothing_unless_two_names_would_be_alike(csv: Write) -> None:
+    assert values(csv(b"id, x ,\ty\n1,2,3\n"), "id", "x", "y") == [("1", "2", "3")]
+    assert values(csv(b"id,x,x ,y \n1,2,3,4\n"), "id", "x", "x ", "y") == [("1", "2", "3", "4")]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (b"id,AGE,SENTINEL", "There with other capitals or outer blanks: age, Sex. Write it as the source does."),
+        (b"id,Age,x", "outer blanks: age. Write it as the source does. Check the spelling of the others"),
+        (b"SENTINEL,1,2", "Check the spelling in the schema"),
+    ],
+)
+def test_column_whose_name_differs_in_capitals_is_said_to_be_there_and_no_other_name_is_shown(
+    csv: Write, header: bytes, said: str
+) -> None:
+    with pytest.raises(DataError, match="no column age, Sex among its") as refused:
+        values(csv(header + (b",sex" if b"AGE" in header else b"") + b"\n1,2,3\n"), "age", "Sex")
+    assert said in refused.value.remedy
+    assert "SENTINEL" not in refused.value.diagnostics()
+
+
 def test_query_whose_subjects_need_two_columns_is_read_by_both(tmp_path: Path) -> None:
     rows = [("b", "1980-01-02", 1), ("a", "1980-01-02", 2), ("b", "1979-01-02", 3)]
     source = sqlite_table(tmp_path / "people.db", rows, columns="name, born, x")
@@ -332,6 +354,33 @@ def test_decimal_comma_that_number_reads_is_not_proposed_to_be_read_before(csv: 
 
 
 @pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"id;x\n1;1.234,5\n2;2.000\n3;7,5\n", {"separator": ";", "decimal": ","}),
+        (b"id;x\n1;1,5\n", {"separator": ";", "decimal": ",", "encoding": "windows-1252"}),
+        (b"id;a,b,c\n1;2\n", {"separator": ";"}),
+        (b'id,x\n1,"1.234,5"\n2,"2.000"\n', {"decimal": ","}),
+    ],
+)
+def test_option_that_the_owner_gave_and_that_may_be_right_is_not_advised_against(
+    csv: Write, data: bytes, said: dict[str, str]
+) -> None:
+    assert other_format(csv(data, **said)) == ""
+
+
+@pytest.mark.parametrize("decimal", [",", "."])
+def test_points_between_thousands_are_told_how_to_be_read_beside_the_columns_own_remedy(
+    csv: Write, decimal: str
+) -> None:
+    source = csv(b"id;x\n1;1.234,5\n2;2.000\n3;7,5\n", separator=";", decimal=decimal)
+    with pytest.raises(DataError) as refused, remedying(source):
+        raise not_numbers("x", 1)
+    own, remedy = not_numbers("x", 1).remedy, refused.value.remedy
+    assert remedy.startswith(own)
+    assert "--derive 'COLUMN = number(COLUMN, thousands=point, decimal=comma)'" in remedy[len(own) :]
+
+
+@pytest.mark.parametrize(
     ("start", "said"),
     [
         (b"SQLite format 3\0\x10\x00", "--database-url sqlite:////path/file.db --query"),
@@ -348,6 +397,12 @@ def test_file_that_is_no_text_is_called_what_it_is_and_its_owner_told_what_to_do
     with pytest.raises(CommingleError) as refused:
         values(source, "id", "x")
     assert said in refused.value.remedy
+
+
+def test_file_that_is_not_there_is_said_to_be_any_kind_that_is_read(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as refused:
+        values(FileSource(path=str(tmp_path / "t.csv")), "id")
+    assert "a CSV with a header line, Parquet or Excel (.xlsx)" in refused.value.remedy
 
 
 def test_other_format_keeps_the_lines_that_were_declared(csv: Write) -> None:

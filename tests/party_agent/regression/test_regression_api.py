@@ -124,7 +124,7 @@ def test_same_command_again_is_told_before_it_costs_again_and_takes_no_document_
     assert (refused.value.remedy, out.read_bytes()) == ("Give another --out, or --replace.", document)
     again = regress(hospital, "--epsilon", 0.5, "--out", out, "--replace", "--json")
     assert "You asked for the same before, and paid for it. See it without new costs: " in again.stderr
-    assert f"commingle party regressions {first['id'][:16]} --home " in again.stderr
+    assert f"commingle party regressions {first['id'][:12]} --home " in again.stderr
     assert json.loads(again.stdout)["id"] != first["id"]
     assert "before" not in regress(hospital, "--epsilon", 0.25).stderr
 
@@ -144,7 +144,7 @@ def test_document_that_cannot_be_written_is_paid_for_once_and_found_again(
         regress(hospital, "--out", tmp_path / "charges.json")
     [paid] = json.loads(run("regressions", "--home", hospital.homes["clinic"].root, "--json").stdout)["items"]
     assert lost.value.remedy.startswith("It is paid for. Write it to another file: commingle party regressions ")
-    assert f" {paid['id'][:16]} --home " in lost.value.remedy
+    assert f" {paid['id'][:12]} --home " in lost.value.remedy
 
 
 def test_agent_that_ends_in_a_regression_may_have_charged_it(
@@ -159,7 +159,7 @@ def test_agent_that_ends_in_a_regression_may_have_charged_it(
     with pytest.raises(UnreachableError) as lost:
         regress(hospital)
     assert lost.value.remedy.startswith("When the agent runs, look whether it charged this, before you ask again: ")
-    assert f"commingle party regressions {asked[0][:16]} --home " in lost.value.remedy
+    assert f"commingle party regressions {asked[0][:12]} --home " in lost.value.remedy
 
 
 @pytest.fixture
@@ -184,7 +184,9 @@ def test_options_of_the_command_are_those_of_the_request(ward: Consortium, tmp_p
     assert "coefficient (encoded, rows divided by their norms)" in shown
     assert "the number of rows that is stated is a public figure" in " ".join(shown.split())
     assert "n = about 2500" in shown
-    again = run("regressions", "--home", ward.homes["clinic"].root, said["id"][:12])
+    listed = run("regressions", "--home", ward.homes["clinic"].root).stdout
+    assert f" {said['id'][:12]} " in listed
+    again = run("regressions", "--home", ward.homes["clinic"].root, f"{said['id'][:12]}…")
     assert "(encoded, rows divided by their norms)" in again.stdout
     assert "n = about 2500" in again.stdout
 

@@ -163,8 +163,11 @@ def test_cap_of_the_population_holds_for_regressions(tmp_path: Path) -> None:
         regressions = Regressions(agent)
         regressions.ask(request(1))
         regressions.ask(request(2))
-        with pytest.raises(ConflictError, match="epsilon_cap: the budget of population default does not suffice"):
+        said = "epsilon_cap: the budget of population default does not suffice: this costs epsilon"
+        with pytest.raises(ConflictError, match=said) as refused:
             regressions.ask(request(3))
+        assert refused.value.remedy.startswith("Ask for less than is left")
+        assert "policy.json" not in refused.value.remedy
         assert len(regressions.all()) == 2
         assert agent.ledger.lost().loss.epsilon(agent.ledger.cap.delta) <= 1.5
 
