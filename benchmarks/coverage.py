@@ -152,7 +152,7 @@ def real(
     for _ in range(releases):
         seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()}) if sampler else spec  # as a study would have
         made = exact_moments(seeded, blocks, sampler) if sampler else drawn_moments(spec, S, draw)
-        fit = fit_prepared(PreparedMoments.of(made, spec.terms.attributes), "y")
+        fit = fit_prepared(PreparedMoments.of(made, spec.terms.attributes), "y", interval_for="table")
         trials.append(Trial(fit, slopes(S)))
     return trials, made.rows
 

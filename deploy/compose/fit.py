@@ -31,7 +31,7 @@ with httpx.Client(base_url=learner, timeout=120) as http:
     release = next(each for each in releases if each["mechanism"] == mechanism)
     place = f"/v1/releases/{release['id']}"
     counts = http.get(place).raise_for_status().json()["subject_counts"]
-    asked = {"target": target, "features": features, "interval_for": "population"}
+    asked = {"target": target, "features": features}
     answer = http.post(f"{place}/fits", json=asked)
 if answer.is_client_error:
     problem = answer.json()

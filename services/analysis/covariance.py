@@ -261,7 +261,7 @@ class PartialCorrelations(Result):
         labels: names of the p columns.
         values: (p, p), 1 on the diagonal.
         standard_errors: (p, p), NaN on the diagonal, and everywhere if this kind of release has none.
-        interval_for: what the errors measure the distance to: the private table, or the population.
+        interval_for: what the errors measure the distance to: the population, or the private table.
     """
 
     labels: tuple[str, ...]
@@ -286,7 +286,10 @@ class PartialCorrelations(Result):
 
 
 def partial_correlations(
-    prepared: PreparedMoments, attributes: str | Sequence[str] | None = None, *, interval_for: IntervalFor = "table"
+    prepared: PreparedMoments,
+    attributes: str | Sequence[str] | None = None,
+    *,
+    interval_for: IntervalFor = "population",
 ) -> PartialCorrelations:
     """Correlation of each pair of these attributes, or of all, given the others named.
 

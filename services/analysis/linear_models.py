@@ -19,6 +19,13 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.estimation.system import System, build_system
 from commingle.shared.mechanisms import mechanism_of
 
+_TESTED: dict[Coverage, str] = {
+    "table": "p asks whether they are 0 in these very rows, not in the population.",
+    "population": "p asks whether they are 0 in the population the table was drawn from.",
+    "release": "p asks about the noisy release itself, not about the private table.",
+    "none": "There is no test, as the larger model has no standard errors.",
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Comparison(Result):
@@ -54,9 +61,9 @@ class Comparison(Result):
             columns=(
                 ResultColumn("expected R²", np.array(known), ".3f"),
                 ResultColumn(f"F({first}, {second})", np.array([np.nan, self.statistic])),
-                ResultColumn("p", np.array([np.nan, self.p_value]), ".3f"),
+                ResultColumn("p", np.array([np.nan, self.p_value]), "p"),
             ),
-            notes=(f"Tested to be zero: {', '.join(self.terms)}.",),
+            notes=(f"Tested to be zero: {', '.join(self.terms)}.", _TESTED[self.interval_for]),
             warnings=self.warnings,
         )
 
@@ -148,7 +155,7 @@ def two_stage(
     instruments: str | Sequence[str],
     exogenous: str | Sequence[str] = (),
     confidence_level: float = 0.95,
-    interval_for: IntervalFor = "table",
+    interval_for: IntervalFor = "population",
 ) -> TwoStageFit:
     """Fit `target` on endogenous features, for which the instruments stand in, exogenous features and an intercept.
 
@@ -207,6 +214,7 @@ def _second_stage(
         covariance=(system.to_original @ cov @ system.to_original.T)[np.ix_(x, x)],
         degrees_of_freedom=system.rows - len(x),
         interval_for=interval_for,
+        counts_spread=False,
         diagnostics=_UNKNOWN,
         subjects=whose.notes,
         warnings=(*warnings, *whose.doubts),

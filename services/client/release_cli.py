@@ -324,8 +324,9 @@ Examples:
 @click.option(
     "--interval-for",
     type=click.Choice(["table", "population"]),
-    help="Intervals for the same fit on the private table, or for the population it was drawn from.  "
-    "[table; with --family population]",
+    default="population",
+    show_default=True,
+    help="Intervals and p for the population the table was drawn from, or for the same fit on the private table.",
 )
 @click.option(
     "--curve", metavar="NAME", help="Show how the target changes with this number, over all terms that contain it."
@@ -342,7 +343,7 @@ def fit(
     estimator: str | None,
     no_intercept: bool,
     confidence: float,
-    interval_for: IntervalFor | None,
+    interval_for: IntervalFor,
     curve: str | None,
     plot: Path | None,
 ) -> None:
@@ -355,8 +356,7 @@ def fit(
         if estimator is not None or no_intercept or curve is not None:
             raise click.UsageError("--family has one estimator and an intercept; leave the other options out.")
         formula = Formula.of(target, names, tuple(found.prepared.attributes), offset)
-        covers = interval_for or "population"
-        model = found.glm(formula, family=family, offset=offset, confidence_level=confidence, interval_for=covers)
+        model = found.glm(formula, family=family, offset=offset, confidence_level=confidence, interval_for=interval_for)
         _show_as(found, model, "text", plot=plot)
         return
     if offset is not None:
@@ -367,7 +367,7 @@ def fit(
         estimator=estimator,
         intercept=not no_intercept,
         confidence_level=confidence,
-        interval_for=interval_for or "table",
+        interval_for=interval_for,
     )
     _show_as(found, fitted if curve is None else fitted.curve(curve), "text", plot=plot)
 

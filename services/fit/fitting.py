@@ -41,7 +41,7 @@ def fit_prepared(
     estimator: str | None = None,
     intercept: bool = True,
     confidence_level: float = 0.95,
-    interval_for: IntervalFor = "table",
+    interval_for: IntervalFor = "population",
 ) -> Fit:
     """Fit one linear model of one attribute, in original units.
 
@@ -52,8 +52,9 @@ def fit_prepared(
         estimator: one of `ESTIMATORS`; None for the one with standard errors: `measurement_error`, or `ols` on moments.
         intercept: whether the model in original units has one.
         confidence_level: of the intervals, in (0, 1).
-        interval_for: what intervals cover: the coefficients of the same fit on the full private table, or those of the
-            population it was drawn from. Intervals of `ols` on noisy rows cover neither.
+        interval_for: what intervals cover and p-values ask about: the coefficients of the population that the table was
+            drawn from, or those of the same fit on the full private table. Intervals of `ols` on noisy rows cover
+            neither.
 
     Raises EstimationError: see `services.errors`.
     """

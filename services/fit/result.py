@@ -142,7 +142,8 @@ def _terms(fit: "Fit", name: str, values: list[float]) -> Array:
 
 
 COVERED = {
-    "table": "Intervals are for the same fit on the full private table.",
+    "table": "Intervals are for the same fit on the full private table: p asks whether a slope in these very rows "
+    "is 0, not in the population.",
     "population": "Intervals are for the population the table was drawn from, if residuals spread alike everywhere; "
     "where they do not, they may hold a slope far less often (docs/coverage.md).",
     "spread": "Intervals are for the population the table was drawn from, and count how differently residuals "
@@ -162,8 +163,8 @@ class Fit(Drawn):
         terms: p_x labels, the intercept first if there is one.
         coefficients: (p_x,).
         covariance: (p_x, p_x) of the coefficients; NaN where there is none, and so are errors, intervals and tests.
-        interval_for: what the intervals cover: the coefficients of the same fit on the private `table`, those of
-            the `population`, those of an endless noisy `release` like this one (`ols`), or `none`.
+        interval_for: what the intervals cover and p-values ask about: the coefficients of the `population`, those of
+            the same fit on the private `table`, those of an endless noisy `release` like this one (`ols`), or `none`.
         counts_spread: whether intervals for the population count that residuals spread differently by level.
         epsilon, delta: of each member of the release; None for a fit of moments alone.
         rows: published rows; n where there are none.

@@ -68,7 +68,9 @@ class FitBody(RequestBody):
     intercept: bool = True
     confidence_level: float = Field(0.95, gt=0, lt=1)
     interval_for: IntervalFor = Field(
-        "table", description="what intervals cover: the same fit on the private table, or the population's coefficients"
+        "population",
+        description="what intervals cover and p-values ask about: the population's coefficients, or the same fit on "
+        "the private table",
     )
 
 
@@ -164,7 +166,7 @@ class PartialCorrelationsBody(RequestBody):
     """Correlation of every pair of columns, all others held fixed."""
 
     attributes: Names | None = Field(None, description="all where left out")
-    interval_for: IntervalFor = "table"
+    interval_for: IntervalFor = "population"
 
 
 class TwoStageBody(RequestBody):
@@ -175,7 +177,7 @@ class TwoStageBody(RequestBody):
     instruments: Names = Field(description="attributes that act on the target through the endogenous features only")
     exogenous: Names = Field([], description="other features")
     confidence_level: float = Field(0.95, gt=0, lt=1)
-    interval_for: IntervalFor = "table"
+    interval_for: IntervalFor = "population"
 
 
 class CompareBody(RequestBody):

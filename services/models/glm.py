@@ -29,7 +29,8 @@ _SURE = 3.0  # errors of a count, above none
 _OPEN = 8.0  # errors, for each unit of the distance of `Solved.beyond`
 _NO_AREA = "Noise or few people leave open how well predictions tell who has the event, so there is no AUC."
 COVERED = {
-    "table": "Intervals are for the same fit on the full private table, and count the privacy noise.",
+    "table": "Intervals are for the same fit on the full private table, and count the privacy noise: p asks whether a "
+    "coefficient in these very rows is 0, not in the population.",
     "population": "Intervals are for the population, and count the privacy noise and the drawing of these people.",
 }
 

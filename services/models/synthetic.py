@@ -202,8 +202,8 @@ def synthesize(
         FeaturesError: you name an attribute twice, or there are too many levels to fit together.
         NoOverlapError: two parties share too few subjects.
     """
-    if not 1 <= rows <= MOST:
-        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=f"Ask for 1 to {MOST:,}.")
+    if not 1 <= rows <= MOST or rows != int(rows):
+        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=f"Ask for a whole number to {MOST:,}.")
     sums = CrossProducts.of(prepared)
     factors, left_out = _factors(sums, attributes)
     sums, factors, _ = in_use(sums, factors)

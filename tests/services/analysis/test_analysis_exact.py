@@ -25,6 +25,7 @@ from commingle.shared.errors import (
     UnknownAttributeError,
 )
 from commingle.shared.estimation.entry_noise import Array
+from commingle.shared.estimation.method import IntervalFor
 from tests.shared.estimation.tables import TERMS, Table, make_table, moments_of, noiseless
 
 TABLE = make_table(400)
@@ -88,7 +89,7 @@ def test_components_without_noise_are_those_of_the_rows(standardise: bool) -> No
 
 
 def test_partial_correlations_without_noise_follow_from_the_t_values_of_least_squares() -> None:
-    found = partial_correlations(EXACT)
+    found = partial_correlations(EXACT, interval_for="table")
     assert found.labels == LABELS
     fit = sm.OLS(TABLE.original[:, -1], TABLE.original[:, :-1]).fit()
     t = fit.tvalues[1:]
@@ -99,7 +100,7 @@ def test_partial_correlations_without_noise_follow_from_the_t_values_of_least_sq
 
 def test_partial_correlations_of_dgm_without_noise_have_no_error_around_the_table() -> None:
     prepared = PreparedMoments.of(noiseless(TABLE, "dgm"), TABLE.schema)
-    errors = partial_correlations(prepared).standard_errors[np.triu_indices(6, 1)]
+    errors = partial_correlations(prepared, interval_for="table").standard_errors[np.triu_indices(6, 1)]
     np.testing.assert_allclose(errors, 0, atol=1e-7)
 
 
@@ -246,3 +247,12 @@ def test_path_that_cannot_be_finished_in_time_says_so() -> None:
     path = lasso_path(released, "x60", penalties=np.geomspace(1e-200, 1e-300, 200).tolist())
     assert any(said.startswith("For 200 of 200 penalties the coefficients are not exact") for said in path.warnings)
     assert not any("not exact" in said for said in lasso_path(released, "x60", penalties=[0.5, 0.2]).warnings)
+
+
+@pytest.mark.parametrize("interval_for", ["table", "population"])
+def test_summary_of_a_comparison_says_what_p_asks_and_prints_a_small_one_as_below_a_thousandth(
+    interval_for: IntervalFor,
+) -> None:
+    shown = compare(EXACT, "pressure", None, ["age"], interval_for=interval_for).table()
+    assert shown.columns[-1].numerals()[-1] == "<0.001"
+    assert ("these very rows" in shown.notes[1]) is (interval_for == "table")

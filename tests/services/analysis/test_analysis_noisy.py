@@ -73,7 +73,7 @@ def test_partial_correlations_are_covered_at_the_stated_rate() -> None:
     above = np.triu_indices(4, 1)
     held = []
     for prepared in releases("abcy", covariance, k=300, noise=2.0, n=N, count=400, seed=13):
-        found = partial_correlations(prepared)
+        found = partial_correlations(prepared, interval_for="table")
         held.append(np.abs(found.values - truth)[above] < 1.96 * found.standard_errors[above])
     # 400 repetitions at 0.95: standard error 0.011 per pair
     assert np.mean(held, axis=0).min() > 0.91
@@ -90,9 +90,10 @@ def test_two_stages_are_covered_where_least_squares_is_biased() -> None:
     )
     held, biased = [], []
     for prepared in releases("zdy", covariance, k=300, noise=4.0, n=N, count=400, seed=14):
-        low, high = two_stage(prepared, "y", endogenous=["d"], instruments=["z"]).fit.intervals[1]
+        fit = two_stage(prepared, "y", endogenous=["d"], instruments=["z"], interval_for="table").fit
+        low, high = fit.intervals[1]
         held.append(low < 0.5 < high)
-        biased.append(fit_prepared(prepared, "y", features=("d",)).intervals[1, 1] < 0.5)
+        biased.append(fit_prepared(prepared, "y", features=("d",), interval_for="table").intervals[1, 1] < 0.5)
     # 400 repetitions at 0.95: standard error 0.011
     assert 0.92 < np.mean(held) < 0.98
     assert np.mean(biased) > 0.9

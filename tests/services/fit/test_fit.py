@@ -3,15 +3,20 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import statsmodels.api as sm
 from numpy.random import default_rng
 
+from commingle.services.analysis import compare, partial_correlations, two_stage
 from commingle.services.fit import ESTIMATORS, Fit, PreparedMoments, fit_prepared
 from commingle.services.fit.predicting import OutsideBoundsWarning, Predictor, Values, level_places, term_matrix
+from commingle.services.learner.requests import QUESTIONS
+from commingle.services.models import glm
 from commingle.shared import errors
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, Intervals, NumericAttribute
 from commingle.shared.dp.fixed_point import SCALE
@@ -260,3 +265,30 @@ def test_difference_in_differences_is_that_of_the_rows_with_its_standard_error()
     assert c @ fit.coefficients == pytest.approx(shares @ [1, -1, -1, 1], abs=1e-3)
     by_rows = np.sqrt(np.sum(shares * (1 - shares) / people))
     assert np.sqrt(c @ fit.covariance @ c) == pytest.approx(by_rows, rel=0.1)
+
+
+def test_answers_are_for_the_population_unless_asked_and_say_what_p_asks_of_the_table() -> None:
+    draw, n = default_rng(4), 2000
+    group, y = draw.integers(0, 3, n), draw.normal(0, 1.5, n).clip(-5, 5)
+    attributes = (CategoricalAttribute(name="g", levels=("a", "b", "c")), NumericAttribute(name="y", lower=-5, upper=5))
+    cells = {"g": np.array(["a", "b", "c"])[group].tolist(), "y": y.tolist()}
+    prepared = release_of(attributes, (1, 1), cells, epsilon=1e5)
+    fit, of_table = fit_prepared(prepared, "y", "g"), fit_prepared(prepared, "y", "g", interval_for="table")
+    expected = sm.OLS(y, sm.add_constant(np.eye(3)[group][:, 1:])).fit()
+    assert fit.p_values == pytest.approx(expected.pvalues, abs=0.01)
+    assert of_table.p_values[1:].max() < 0.001
+    assert fit.p_values[1:].min() > 0.05
+    assert "p asks whether a slope in these very rows is 0, not in the population" in of_table.table().notes[0]
+    assert "these very rows" not in fit.table().notes[0]
+
+
+def test_every_question_has_the_population_as_its_default() -> None:
+    asked = (fit_prepared, glm, compare, two_stage, partial_correlations)
+    assert {signature(each).parameters["interval_for"].default for each in asked} == {"population"}
+    bodies = {body: fields["interval_for"].default for body, fields in _fields() if "interval_for" in fields}
+    assert len(bodies) == 5
+    assert set(bodies.values()) == {"population"}
+
+
+def _fields() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, dict(body.model_fields)) for name, (body, _) in QUESTIONS.items()]

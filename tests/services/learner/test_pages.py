@@ -100,9 +100,9 @@ def test_fit_on_a_page_is_the_interfaces(http: httpx.Client) -> None:
 
 
 def test_links_of_a_fit_ask_for_that_fit(http: httpx.Client) -> None:
-    page = http.get(f"/releases/{ID}/fit", params=FIT | {"interval_for": "population"})
+    page = http.get(f"/releases/{ID}/fit", params=FIT | {"interval_for": "table"})
     [link] = [address for address in Tags(page.text).addresses if "fit.json" in address]
-    assert http.get(unescape(link)).json()["interval_for"] == "population"
+    assert http.get(unescape(link)).json()["interval_for"] == "table"
 
 
 def test_label_is_no_feature_of_itself_and_a_fit_of_nothing_named_is_of_all_others(http: httpx.Client) -> None:
@@ -155,7 +155,7 @@ def lines_of(page: str) -> list[str]:
 def test_shell_lines_of_the_page_fit_the_same(
     http: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = FIT | {"estimator": "shrunken", "interval_for": "population"}
+    asked = FIT | {"estimator": "shrunken", "interval_for": "table"}
     shell, *_ = lines_of(http.get(f"/releases/{ID}/fit", params=asked).text)
     Release.of(published()[1]).save(tmp_path / "release")
     monkeypatch.chdir(tmp_path)

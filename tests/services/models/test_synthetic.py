@@ -142,6 +142,7 @@ def test_keyed_subjects_have_rows_and_are_said_to_be_shared() -> None:
     ("rows", "attributes", "refused"),
     [
         (0, None, RowCountError),
+        (2.5, None, RowCountError),
         (10_000_001, None, RowCountError),
         (10, ["nowhere"], UnknownAttributeError),
         (10, ["stage", "stage"], FeaturesError),

@@ -61,7 +61,7 @@ def test_moments_with_the_noise_of_another_mechanism_are_refused(stated: str, no
 
 
 def fitted(prepared: PreparedMoments) -> Fit:
-    return fit_prepared(prepared, "y", features=("x",))
+    return fit_prepared(prepared, "y", features=("x",), interval_for="table")
 
 
 def test_share_that_cutting_took_is_that_of_the_rows() -> None:

@@ -98,7 +98,7 @@ def test_intervals_hold_where_a_third_lacks_the_target(keyed: bool, epsilon: flo
     for seed in range(5):
         prepared, rows, _ = release(keyed=keyed, epsilon=epsilon, noise=seeded_noise(seed), seed=seed)
         whole = np.linalg.lstsq(np.column_stack([np.ones(N), rows[:, :-1]]), rows[:, -1], rcond=None)[0]
-        low, high = fitted(prepared).intervals[1:].T  # of the table: of everybody, whoever lacks one
+        low, high = fitted(prepared, interval_for="table").intervals[1:].T
         held.append((low <= whole[1:]) & (whole[1:] <= high))
     assert np.mean(held) >= 0.84  # 50 intervals of 95 %: fewer once in several hundred
 
@@ -113,7 +113,7 @@ def test_few_missing_cells_of_a_feature_do_not_spoil_a_fit() -> None:
     """Forty of sixteen thousand: their mark is nearly all noise, and what is solved with it is too."""
     prepared, rows, _ = release("x3", share=0.0025, epsilon=3.0, noise=seeded_noise(3), n=15_755)
     assert faint_marks(prepared, NAMES[:-1]) == ("x3",)
-    result = fitted(prepared)
+    result = fitted(prepared, interval_for="table")
     whole = np.linalg.lstsq(np.column_stack([np.ones(len(rows)), rows[:, :-1]]), rows[:, -1], rcond=None)[0]
     assert result.warnings == ()
     assert np.abs(result.coefficients - whole)[1:].max() < 4 * result.standard_errors[1:].max() < 0.2

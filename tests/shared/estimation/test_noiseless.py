@@ -1,6 +1,6 @@
 """Without noise and with the identity projection: statsmodels is the oracle, and least squares on marked columns."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -46,7 +46,8 @@ MARKED_TERMS = (
 
 def pressure(estimator: str, *, intercept: bool = True, level: float = 0.95) -> Fit:
     exact = PreparedMoments.of(noiseless(TABLE), TABLE.schema)
-    return fit_prepared(exact, "pressure", estimator=estimator, intercept=intercept, confidence_level=level)
+    asked: dict[str, Any] = {"estimator": estimator, "intercept": intercept, "confidence_level": level}
+    return fit_prepared(exact, "pressure", interval_for="table", **asked)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -97,7 +98,7 @@ def test_f_test_without_noise_is_the_one_of_least_squares() -> None:
 
 def test_dgm_without_noise_has_no_error_around_the_table_and_the_usual_one_around_the_population() -> None:
     moments = noiseless(TABLE, "dgm")
-    table = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure")
+    table = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", interval_for="table")
     population = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", interval_for="population")
     assert (table.interval_for, population.interval_for) == ("table", "population")
     np.testing.assert_allclose(table.standard_errors, 0.0, atol=1e-12)

@@ -67,7 +67,7 @@ def coverage(estimator: str, truth: Array, grams: Array, *, k: int, noise: float
     held = []
     for gram in grams:
         prepared = PreparedMoments.of(moments_of(gram, AB, noise=noise, rows=k, n=n), AB)
-        low, high = fit_prepared(prepared, "y", estimator=estimator).intervals.T
+        low, high = fit_prepared(prepared, "y", estimator=estimator, interval_for="table").intervals.T
         held.append((low < truth) & (truth < high))
     return np.asarray(np.mean(held, axis=0))
 
@@ -117,7 +117,7 @@ def test_dgm_intervals_cover_what_they_are_for(interval_for: Literal["table", "p
 
 def test_rmgm_population_intervals_are_wider_than_those_for_the_table() -> None:
     moments = rmgm(TABLE, 1500, 1.0)
-    table = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure")
+    table = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", interval_for="table")
     population = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", interval_for="population")
     assert (population.standard_errors > table.standard_errors).all()
 
@@ -169,7 +169,8 @@ NOTHING = "cannot be told from predicting the mean"
 def test_fit_says_what_noise_does_to_it_and_withholds_errors_that_mean_nothing(
     moments: SecondMoments, estimator: str, interval_for: str, said: list[str]
 ) -> None:
-    result = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", estimator=estimator)
+    prepared = PreparedMoments.of(moments, TABLE.schema)
+    result = fit_prepared(prepared, "pressure", estimator=estimator, interval_for="table")
     require_said(result, interval_for, said)
     assert result.diagnostics.root is not None
     assert moments is HELPS or result.diagnostics.root < 1.3

@@ -75,7 +75,8 @@ def test_without_noise_intervals_are_those_of_least_squares_or_of_no_width(estim
 
 
 def test_constant_is_the_mean_with_the_error_of_its_noise() -> None:
-    result = fit_prepared(PreparedMoments.of(noisy(40.0), TABLE.schema), "pressure", estimator="constant")
+    prepared = PreparedMoments.of(noisy(40.0), TABLE.schema)
+    result = fit_prepared(prepared, "pressure", estimator="constant", interval_for="table")
     # half range 100: one linear entry of standard deviation 40 over n = 4000
     np.testing.assert_allclose(result.standard_errors, [100 * 40 / 4000])
     assert abs(result.coefficients[0] - TABLE.rows["pressure"].mean()) < 4 * result.standard_errors[0]
@@ -129,7 +130,7 @@ def test_ols_intervals_of_whitened_moments_cover_at_the_stated_rate() -> None:
     exact = PreparedMoments.of(noisy(0.0), TABLE.schema)
     truth, held = fit_prepared(exact, "pressure", estimator="ols").coefficients, []
     for seed in range(300):
-        low, high = fit_prepared(whitened(8.0, seed), "pressure", estimator="ols").intervals.T
+        low, high = fit_prepared(whitened(8.0, seed), "pressure", estimator="ols", interval_for="table").intervals.T
         held.append((low < truth) & (truth < high))
     # 300 repetitions at 0.95: standard error 0.013 per term, 0.006 for the mean
     assert np.mean(held, axis=0).min() > 0.91
@@ -253,13 +254,14 @@ NOTHING = "cannot be told from predicting the mean"
 def test_fit_says_what_noise_does_to_it_and_withholds_errors_that_mean_nothing(
     moments: SecondMoments, estimator: str, interval_for: str, said: list[str]
 ) -> None:
-    result = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure", estimator=estimator)
+    prepared = PreparedMoments.of(moments, TABLE.schema)
+    result = fit_prepared(prepared, "pressure", estimator=estimator, interval_for="table")
     require_said(result, interval_for, said)
     ratio = result.diagnostics.signal_to_noise
     assert ratio is not None
     assert ((ratio > 2), (ratio > 0)) == (moments is CLEAR, moments is not BURIED)
     if (moments, estimator) == (CLEAR, "adaptive_ridge"):  # nothing is damped
-        plain = fit_prepared(PreparedMoments.of(moments, TABLE.schema), "pressure")
+        plain = fit_prepared(prepared, "pressure", interval_for="table")
         np.testing.assert_allclose(result.covariance, plain.covariance, rtol=1e-9)
 
 
