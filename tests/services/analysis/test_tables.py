@@ -60,6 +60,18 @@ def counted(cells: dict[str, list[Any]], row: str, column: str) -> NDArray[np.fl
     return np.array([[known.count((a, b)) for b in labels[1]] for a in labels[0]], np.float64)
 
 
+@pytest.mark.parametrize(("epsilon", "warned"), [(1e4, True), (1.0, False)], ids=["little noise", "noise covers it"])
+def test_table_warns_of_levels_in_which_few_people_have_the_event_or_lack_it(epsilon: float, warned: bool) -> None:
+    shares = np.array([0.3, 0.005, 0.996])
+    found = cross_table(released(2000, 1, shares, epsilon=epsilon), "stage", "back")
+    [had, lacked] = [
+        f"So few people with stage = {level} {verb} back = yes that intervals of their shares and ratios"
+        for level, verb in (("ii", "have"), ("iii", "lack"))
+    ]
+    assert [any(one.startswith(said) for one in found.warnings) for said in (had, lacked)] == [warned, warned]
+    assert not cross_table(released(2000, 1, epsilon=epsilon), "stage", "back").warnings
+
+
 def test_table_without_noise_is_that_of_the_rows_with_the_test_of_pearson() -> None:
     found = cross_table(released(3000, 1, epsilon=1e4), "stage", "back")
     rows = counted(cells_of(3000, 1), "stage", "back")
