@@ -147,6 +147,8 @@ def describe(
     """
     sums = CrossProducts.of(prepared)
     chosen = names_of([n for n in prepared.attributes if n != by] if attributes is None else attributes)
+    if not chosen:
+        raise NoTablesError("no attribute is named", remedy="Name one, or leave attributes out to describe all.")
     z = normal_reach(confidence_level)
     lines: list[_Line] = []
     left_out: list[str] = []

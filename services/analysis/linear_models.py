@@ -72,18 +72,18 @@ def compare(
     prepared: PreparedMoments,
     target: str,
     larger: str | Sequence[str] | None,
-    smaller: str | Sequence[str],
+    smaller: str | Sequence[str] | None,
     *,
     interval_for: IntervalFor = "population",
 ) -> Comparison:
-    """Test the features of `larger` (None for all attributes) that `smaller` lacks; () stands for the mean alone.
+    """Test the features of `larger` (None for all attributes) that `smaller` lacks, where () is the mean alone.
 
     F = b^T Cov(b)^-1 b / d over the d tested coefficients, with the covariance of the fit, which knows the noise.
 
     Raises NestedError: `smaller` is not a part of `larger`, or is all of it; EstimationError: as a fit does.
     """
     big = fit_prepared(prepared, target, larger, interval_for=interval_for)
-    smaller = names_of(smaller)
+    smaller = big.features if smaller is None else names_of(smaller)
     if not set(smaller) < set(big.features):
         raise NestedError(
             "the smaller model must use some but not all features of the larger and no others",

@@ -33,6 +33,12 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
     missing = [name for name in asked if name not in rows]
     if missing:
         raise RowsError(f"the rows lack {', '.join(map(repr, missing))}", remedy=f"Give all of: {', '.join(asked)}.")
+    single = [name for name in asked if isinstance(rows[name], str) or not hasattr(rows[name], "__len__")]
+    if single:
+        raise RowsError(
+            f"one value and no list is given of {', '.join(map(repr, single))}",
+            remedy='Give a list of each attribute, one value for every row, as {"age": [40]}.',
+        )
     lengths = {len(rows[name]) for name in asked} or {len(values) for values in rows.values()}
     if len(lengths) != 1:
         raise RowsError(

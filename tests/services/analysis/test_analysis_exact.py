@@ -174,7 +174,7 @@ IV: dict[str, Any] = {"endogenous": ["dose"], "instruments": ["age"]}
                 NestedError,
                 "smaller model",
             )
-            for smaller in (["age", "dose"], ["sex"], ["age", "sex"])
+            for smaller in (["age", "dose"], ["sex"], ["age", "sex"], None)
         ),
         *(
             (two_stage, {"target": "pressure", **IV, **roles}, error, ".")

@@ -180,6 +180,8 @@ def test_attribute_whose_missing_cells_count_as_something_else_is_left_out_and_n
     assert "age" in describe(found).warnings[0]
     with pytest.raises(NoTablesError):
         describe(found, ["age"])
+    with pytest.raises(NoTablesError, match="no attribute is named"):
+        describe(found, [])
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_collinear_features_without_noise_are_refused_by_name() -> None:
         ({"age": [40.0, 41.0], "sex": ["male"]}, "differ in length: \\[1, 2\\]"),
         ({"age": [40.0], "sex": ["mail"]}, "'sex' holds something that is not one of its levels"),
         ({"age": ["old"], "sex": ["male"]}, "'age' holds something that is not a number"),
+        ({"age": 40.0, "sex": "male"}, "one value and no list is given of 'age', 'sex'"),
     ],
 )
 def test_rows_that_cannot_be_predicted_are_refused(rows: Mapping[str, Values], says: str) -> None:
