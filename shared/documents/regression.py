@@ -5,7 +5,7 @@ request again is the same regression, and asking twice takes two nonces. Private
 the noise that the charge paid for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -20,7 +20,14 @@ from pydantic import AwareDatetime, Field, model_validator
 from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
 from commingle.shared.documents.manifest import PROTECTS
 from commingle.shared.documents.model import Count, Digest, Hex32, Name, Version, WireModel, decode, encode
-from commingle.shared.documents.schema import Attribute, AttributeName, EncodedColumn, NumericAttribute, encoded_columns
+from commingle.shared.documents.schema import (
+    Attribute,
+    AttributeName,
+    BinaryAttribute,
+    EncodedColumn,
+    NumericAttribute,
+    encoded_columns,
+)
 from commingle.shared.documents.spec import INTERCEPT
 from commingle.shared.documents.statements import ChargedLoss, SignedDocument
 from commingle.shared.dp.accounting import Cost, Loss
@@ -238,17 +245,29 @@ def coefficients_of(
     """Coefficients with their counterparts in original units; post-processing.
 
     With y = o + s y~ and x_j = o_j + s_j x~_j: b_j = s b~_j / s_j, b_0 = o + s b~_0 - sum_j b_j o_j. These stay the
-    same if a row and its target are divided alike (Kalaja 2020, 3.3 and 3.4). A value outside the range of floats
-    becomes the nearest end of it, and NaN becomes 0: a result is never refused for its size.
+    same if a row and its target are divided alike (Kalaja 2020, 3.3 and 3.4). A binary feature is o_j where its cell is
+    missing; o_j b_j is added to the coefficient of its mark, which is then against the first level, as other marks are.
+    A value outside the range of floats becomes the nearest end of it, and NaN becomes 0: a result is never refused for
+    its size.
     """
     columns, (label,) = regression_columns(features), target.columns
     slopes = [label.scale * b / c.scale for b, c in zip(encoded[1:], columns[1:], strict=True)]
     shift = sum(b * c.offset for b, c in zip(slopes, columns[1:], strict=True))
+    for level, mark in _marked_binaries(features):
+        slopes[mark] += columns[1 + level].offset * slopes[level]
     original = (label.offset + label.scale * encoded[0] - shift, *slopes)
     return tuple(
         Coefficient(name=c.name, label=c.label, encoded=b, original=None if mapping == "per_row" else _within_floats(o))
         for c, b, o in zip(columns, encoded, original, strict=True)
     )
+
+
+def _marked_binaries(features: tuple[Attribute, ...]) -> Iterator[tuple[int, int]]:
+    place = 0
+    for feature in features:
+        if isinstance(feature, BinaryAttribute) and feature.missing == "indicator":
+            yield place, place + 1
+        place += len(feature.columns)
 
 
 def _within_floats(value: float) -> float:

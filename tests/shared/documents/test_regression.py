@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -248,6 +249,16 @@ def test_bounds_no_intercept_and_mappings_are_accepted_where_the_result_has_them
     assert halved is not None
     assert whole is not None
     assert halved == pytest.approx(whole * 30 / 20)
+
+
+def test_coefficients_in_original_units_predict_what_the_encoded_ones_do_also_where_a_cell_is_missing() -> None:
+    marked, [y] = tuple(feature.model_copy(update={"missing": "indicator"}) for feature in FEATURES), TARGET.columns
+    encoded = (0.1, 0.5, -0.7, -0.2, 0.4, 0.05, 0.3, 0.2)
+    original = [one.original or 0.0 for one in coefficients_of(encoded, TARGET, marked)]
+    # age, its mark; smoker, its mark; blood A, B and its mark, encoded and in original units: first levels, and gaps
+    for rows in (((1, 0, -1, 0, 0, 0, 0), (80, 0, 0, 0, 0, 0, 0)), ((0, 1, 0, 1, 0, 0, 1), (50, 1, 0, 1, 0, 0, 1))):
+        inside, outside = (np.dot(b, (1, *row)) for b, row in zip((encoded, original), rows, strict=True))
+        assert outside == pytest.approx(y.offset + y.scale * inside)
 
 
 def test_question_is_the_same_whether_options_are_left_out_or_said_as_they_are() -> None:
