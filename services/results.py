@@ -281,7 +281,7 @@ def number_text(value: float, form: str) -> str:
         form = ".2g"
     if form.endswith("g") and _PLAIN[0] <= abs(rounded := float(format(value, form))) < _PLAIN[1]:
         value, form = rounded, ",.0f"  # 42,330
-    return "" if math.isnan(value) else format(value, form).replace("-", "\u2212").replace("inf", "\u221e")
+    return "" if math.isnan(value) else format(value, f"z{form}").replace("-", "\u2212").replace("inf", "\u221e")
 
 
 _Row = list[float | None]

@@ -116,6 +116,15 @@ def test_numbers_that_noise_makes_long_are_shown_with_a_power_of_ten() -> None:
     assert shown == ["1.5e+100", "123.457", "\u22122e+07", "\u221e"]
 
 
+def test_number_that_rounds_to_zero_has_no_sign() -> None:
+    assert [number_text(-0.0004, form) for form in (".1%", ",.0f", ".3f", ".1g")] == [
+        "0.0%",
+        "0",
+        "0.000",
+        "\u22120.0004",
+    ]
+
+
 def test_numbers_up_to_ten_millions_are_shown_without_a_power_of_ten_and_with_as_many_digits() -> None:
     shown = [number_text(value, ".4g") for value in (42327.6, -2.44512e5, 9999.7, 9_999_400.0, 1e7, 0.00001234, 42.0)]
     assert shown == ["42,330", "\u2212244,500", "10,000", "9,999,000", "1e+07", "1.234e\u221205", "42"]
