@@ -31,7 +31,14 @@ from commingle.shared.estimation.cross_products import CrossProducts
 
 PEOPLE, ATTRIBUTES, DELTA = 13_903, 9, 1e-5
 EPSILONS = (1.0, 3.0)
-SETTINGS = ((4_000, 1.0, 1.0), (4_000, 0.8, 1.0), (2_000, 0.9, 3.0), (800, 1.0, 1.0))
+SETTINGS = (
+    (4_000, 1.0, 1.0, 1.0),
+    (4_000, 0.8, 1.0, 1.0),
+    (2_000, 0.9, 3.0, 1.0),
+    (800, 1.0, 1.0, 1.0),
+    (1_000, 1.0, 10.0, 0.1),
+)
+"""People, the chance that a member holds one, epsilon, and how often the events of `EVENTS` are."""
 """People, the chance that a party holds a person, epsilon."""
 STAGES, STAGE_SHARES, EVENTS = ("i", "ii", "iii"), np.array([0.5, 0.3, 0.2]), np.array([0.18, 0.23, 0.29])
 MEAN = 55.0
@@ -80,8 +87,9 @@ def noisy(tables: Sequence[Array], sigma: float) -> list[Array]:
     return [part.reshape(of.shape) for part, of in zip(np.split(drawn, ends), tables, strict=True)]
 
 
-def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) -> dict[str, Any]:
+def coverage(n: int, overlap: float, epsilon: float, often: float, draw: np.random.Generator) -> dict[str, Any]:
     """For one release: shares of intervals that hold the population's figures, and if tests reject truths at .05."""
+    events = EVENTS * often
     stage = draw.choice(3, n, p=STAGE_SHARES)
     attributes: tuple[Attribute, ...] = (
         NumericAttribute(name="age", lower=20, upper=90),
@@ -93,15 +101,15 @@ def coverage(n: int, overlap: float, epsilon: float, draw: np.random.Generator) 
         draw.uniform(20, 90, n).tolist(),
         np.array(STAGES)[stage].tolist(),
         np.where(draw.random(n) < 0.3, "yes", "no").tolist(),
-        np.where(draw.random(n) < EVENTS[stage], "yes", "no").tolist(),
+        np.where(draw.random(n) < events[stage], "yes", "no").tolist(),
     )
     release = release_of(attributes, cells, (2, 2), epsilon=epsilon, overlap=overlap, draw=draw, seed=_SEED)
     found, about = cross_table(release, "stage", "back"), describe(release, ["age", "smoker"], by="back")
-    odds = EVENTS / (1 - EVENTS)
+    odds = events / (1 - events)
     within = {
-        "shares": _held(found.share_intervals, EVENTS),
-        "risk differences": _held(found.difference_intervals[1:], EVENTS[1:] - EVENTS[0]),
-        "risk ratios": _held(found.ratio_intervals[1:], EVENTS[1:] / EVENTS[0]),
+        "shares": _held(found.share_intervals, events),
+        "risk differences": _held(found.difference_intervals[1:], events[1:] - events[0]),
+        "risk ratios": _held(found.ratio_intervals[1:], events[1:] / events[0]),
         "odds ratios": _held(found.odds_intervals[1:], odds[1:] / odds[0]),
         "means": _held(about.intervals[0], np.full(2, MEAN)),
     }
@@ -123,8 +131,14 @@ def measure(asked: Asked) -> Report:
     }
     settings, times = SETTINGS[:1] if asked.quick else SETTINGS, asked.times(3, 1000)
     covered = [
-        {"n": n, "overlap": o, "epsilon": e, **means([coverage(n, o, e, generator(51, s, i)) for i in range(times)])}
-        for s, (n, o, e) in enumerate(settings)
+        {
+            "n": n,
+            "overlap": held,
+            "epsilon": epsilon,
+            "events": float(EVENTS.max() * often),
+            **means([coverage(n, held, epsilon, often, generator(51, s, i)) for i in range(times)]),
+        }
+        for s, (n, held, epsilon, often) in enumerate(settings)
     ]
     return {
         "people": min(PEOPLE, len(people.y)),

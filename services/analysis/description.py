@@ -14,11 +14,12 @@ from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import GAP, NumericAttribute
 from commingle.shared.errors import NoTablesError
-from commingle.shared.estimation.cells import ENOUGH, Cells, fieller, mapped
+from commingle.shared.estimation.cells import ENOUGH, Cells
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.shares import mapped, share_of
 
 _ONE_DEVIATION = (
     "Intervals and tests of means take the standard deviation to be the same in every group: the interval of a small "
@@ -212,12 +213,9 @@ def _tests(cells: Cells) -> tuple[float, float]:
 
 def _share(cells: Cells, at: tuple[int, int], z: float) -> tuple[float, tuple[float, float]]:
     levels, groups = (np.eye(size)[place] for size, place in zip(cells.counts.shape, at, strict=True))
-    found, covariance = cells.sums(np.array([levels, np.ones_like(levels)]), groups[None])
-    some, everybody = found.ravel().tolist()
-    if everybody <= 0:
-        return float("nan"), (0.0, 1.0)
-    low, high = fieller(some, everybody, covariance, z)
-    return min(max(some / everybody, 0.0), 1.0), (min(low, 1.0), min(high, 1.0))
+    weights = np.array([levels, np.ones_like(levels)]), groups[None]
+    some, everybody = (weights[0] @ cells.counts @ weights[1].T).ravel().tolist()
+    return share_of(some, everybody, cells.noise.of(*weights).covariance, z)
 
 
 def _mean(sums: CrossProducts, name: str, by: tuple[tuple[str, ...], Array], z: float) -> _Line:

@@ -21,10 +21,11 @@ from commingle.services.intervals import INTERVALS, normal_reach, percent, stand
 from commingle.services.plotting import Axes, Curves
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
 from commingle.shared.documents.schema import CategoricalAttribute, Intervals, Levelled
-from commingle.shared.estimation.cells import ENOUGH, Cells, mapped
+from commingle.shared.estimation.cells import ENOUGH, Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.shares import mapped
 
 EVERYBODY = "everybody"
 _MEANS = "Restricted means take the hazard to be constant within an interval; sure bounds of a curve do not."

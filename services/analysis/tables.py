@@ -21,12 +21,12 @@ from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import INTERVALS, NEGATIVE, normal_reach, percent
 from commingle.services.plotting import Axes, Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable, number_text
-from commingle.shared.estimation.cells import Cells, compared, level_shares
+from commingle.shared.estimation.cells import Cells, level_shares
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.shares import compared
 
-_RARE = 9.0  # people with an event: with fewer, 95 % intervals held .80 to .93
 JOINT = (
     "Shares of all people are estimates with less error than counts where noise is large. None is negative, and an "
     "attribute has the same ones in every table. They lean towards no association. Intervals are of the counts, which "
@@ -271,7 +271,6 @@ def cross_table(
         warnings=(
             *counted_as_one((row, column), plain, known),
             *too_few(few),
-            *_rare(filled, row, (column, event)),
             *whose.doubts,
         ),
         subjects=whose.notes,
@@ -318,21 +317,6 @@ def counted_as_one(names: tuple[str, str], before: Cells, after: Cells) -> list[
 def too_few(levels: tuple[str, ...]) -> list[str]:
     who = f"There are too few people with {', '.join(levels)}."
     return [f"{who} Do not rely on their figures; the test leaves them out."] if levels else []
-
-
-def _rare(cells: Cells, row: str, of: tuple[str, str]) -> list[str]:
-    """Warnings where the normal law of few people drawn is far off, and no noise covers it."""
-    column, event = of
-    with_event = np.array([[label == event for label in cells.columns]], np.float64)
-    said = []
-    for verb, weights in (("have", with_event), ("lack", 1 - with_event)):
-        counts = (cells.counts @ weights.T).ravel()
-        noise = cells.noise.of(np.eye(len(cells.rows)), weights).variances.ravel()
-        rare = [label for label, c, v in zip(cells.rows, counts, noise, strict=True) if max(c, v) < _RARE]
-        if rare:
-            who = f"So few people with {row} = {', '.join(rare)} {verb} {column} = {event}"
-            said.append(f"{who} that intervals of their shares and ratios hold less often than they say.")
-    return said
 
 
 def _sentence(

@@ -14,10 +14,10 @@ from commingle.services.results import Drawn, ResultColumn, ResultTable, three_d
 from commingle.shared.documents.schema import Attribute, CategoricalAttribute, NumericAttribute, as_registered
 from commingle.shared.documents.schema import Intervals as IntervalsOfNumber
 from commingle.shared.errors import UnknownAttributeError
-from commingle.shared.estimation.cells import mapped
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import Coverage, Diagnostics
 from commingle.shared.estimation.pairwise import Held
+from commingle.shared.estimation.shares import mapped
 from commingle.shared.mechanisms import mechanism_named
 
 _POINTS = 101

@@ -19,10 +19,11 @@ from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Attribute
-from commingle.shared.estimation.cells import Cells, fieller, in_common, mapped
+from commingle.shared.estimation.cells import Cells, in_common
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.shares import fieller, mapped
 
 RIDGE = 2.0
 """lambda of the weighted rows, too weak to shrink a ratio. A lambda by evidence shrinks the very ratio that you ask for

@@ -1,7 +1,7 @@
-"""Counts of two attributes and means by group, and what follows for the population: shares, differences and ratios.
+"""Counts of two attributes and means by group, less the noise that shows itself elsewhere.
 
 Counts c are unbiased sums of a release with noise of known covariance N. People are drawn from the population besides:
-Cov(c) = N + diag(E c). Intervals of ratios are Fieller's (1954): unbounded where they are unbounded.
+Cov(c) = N + diag(E c).
 
 Some noise shows itself elsewhere (`Balanced`). A party that holds a column knows its mean over all its people well.
 With each party that shares people with it, the release gives the same mean again, over the shared people. If who is
@@ -18,8 +18,7 @@ their difference from the others, u the share of these.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -302,70 +301,3 @@ def _balanced(sums: CrossProducts, sides: Sequence[Array], present: Sequence[Arr
         selected=_SELECTED,
         nothing=nothing,
     )
-
-
-def fieller(x: float, y: float, covariance: Array, z: float) -> tuple[float, float]:
-    """The ends of the non-negative r with (x - r y)^2 <= z^2 Var(x - r y), infinite if there is no end.
-
-    y estimates a number that is not negative; the covariance, (2, 2), is of the errors of both, z a normal quantile. If
-    noise leaves no such r, because x is far below zero, it is the interval of x = 0: it never claims that r is zero.
-    """
-    (vx, c), (_, vy) = (z * z * covariance).tolist()
-    # a r^2 - 2 b r + d <= 0
-    a, b, d = y * y - vy, x * y - c, x * x - vx
-    spread = b * b - a * d
-    if spread < 0:  # every r; none only where rounding says so
-        return 0.0, inf
-    roots = sorted(((b - sqrt(spread)) / a, (b + sqrt(spread)) / a)) if a else (d / (2 * b) if b else 0.0, inf)
-    low, high = roots
-    if a > 0 and y > 0:
-        return (max(low, 0.0), high) if high > 0 or x >= 0 else fieller(0.0, y, covariance, z)
-    return (0.0 if low > 0 or a == 0 else max(high, 0.0)), inf
-
-
-def mapped(jacobian: Array, covariance: Array) -> Array:
-    """J C J^T: the covariance of a smooth function of errors, to first order."""
-    return np.asarray(jacobian @ covariance @ jacobian.T)
-
-
-def compared(cells: Cells, event: int, base: int, z: float) -> dict[str, Array]:
-    """Shares of the event, their differences and ratios, of each level of rows against one (`against`)."""
-    each = [against(cells, (i, base), event, z) for i in range(len(cells.rows))]
-    return {name: np.array([found[name] for found in each], np.float64) for name in each[0]}
-
-
-def against(cells: Cells, rows: tuple[int, int], event: int, z: float) -> dict[str, Any]:
-    """Shares, differences and ratios of row i against row j, from (e_i, n_i, e_j, n_j), those with the event and all.
-
-    `rows` are i and j, `event` is the column whose shares are compared, and z a quantile of the normal law.
-    """
-    i, j = rows
-    with_event, everybody = np.eye(len(cells.columns))[event], np.ones(len(cells.columns))
-    found_sums, C = cells.sums(np.eye(len(cells.rows))[[i, j]], np.array([with_event, everybody]))
-    e1, n1, e0, n0 = found_sums.ravel().tolist()
-    share = (e1 / n1, fieller(e1, n1, C[:2, :2], z)) if n1 > 0 else (np.nan, (0.0, 1.0))
-    found = {"shares": float(np.clip(share[0], 0.0, 1.0)), "share_intervals": np.minimum(share[1], 1.0)}
-    unknown = {"differences": (np.nan, -1.0, 1.0), "ratios": (np.nan, 0.0, inf), "odds_ratios": (np.nan, 0.0, inf)}
-    if i == j:
-        unknown = dict.fromkeys(unknown, (np.nan, np.nan, np.nan))
-    elif min(n1, n0) > 0:
-        p1, p0 = e1 / n1, e0 / n0
-        # d p = (d e - p d n) / n
-        J = np.array([[1 / n1, -p1 / n1, 0, 0], [0, 0, 1 / n0, -p0 / n0]])
-        V = mapped(J, C)
-        reach = z * float(np.sqrt(V[0, 0] - 2 * V[0, 1] + V[1, 1]))
-        unknown["differences"] = (
-            float(np.clip(p1 - p0, -1.0, 1.0)),
-            max(p1 - p0 - reach, -1.0),
-            min(p1 - p0 + reach, 1.0),
-        )
-        unknown["ratios"] = (max(p1 / p0, 0.0) if p0 > 0 else np.nan, *fieller(p1, p0, V, z))
-        # odds ratio u / v, u = p1 (1 - p0), v = p0 (1 - p1)
-        u, v = p1 * (1 - p0), p0 * (1 - p1)
-        K = np.array([[1 - p0, -p1], [-p0, 1 - p1]])
-        unknown["odds_ratios"] = (max(u / v, 0.0) if v > 0 else np.nan, *fieller(u, v, mapped(K, V), z))
-    singular = {"differences": "difference", "ratios": "ratio", "odds_ratios": "odds"}
-    for name, (value, low, high) in unknown.items():
-        found[name] = value
-        found[f"{singular[name]}_intervals"] = np.array([low, high])
-    return found

@@ -22,10 +22,11 @@ from commingle.shared.documents.study import CutNumber, Study, StudyParty
 from commingle.shared.documents.terms import PartyTerms, Terms
 from commingle.shared.dp.two_stages import expected_sums
 from commingle.shared.errors import PlanningError, SpecError
-from commingle.shared.estimation.cells import Cells, against
+from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import Stage, undoing
+from commingle.shared.estimation.shares import against
 from commingle.shared.forecast.result import CutForecast, TableForecast
 from commingle.shared.forecast.task import Assumptions, table_law, uniform_law
 from commingle.shared.mechanisms import mechanism_of

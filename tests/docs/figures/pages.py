@@ -440,12 +440,15 @@ def questions() -> tuple[Figures, Tables]:
     counted = ([e, *(f"{c[name]:.4f}" for name in made)] for e, c in found["counted"].items())
     shown = ("shares", "risk differences", "risk ratios", "odds ratios", "means", "test of means", "test of a table")
     covered = (
-        [f"{r['n']:,}", f"{r['overlap']:g}", f"{r['epsilon']:g}", *(f"{r[name]:.3f}" for name in (*shown, "unbounded"))]
+        [
+            *(f"{r['n']:,}", f"{r['overlap']:g}", f"{r['epsilon']:g}", f"{r['events']:.1%}"),
+            *(f"{r[name]:.3f}" for name in (*shown, "unbounded")),
+        ]
         for r in found["covered"]
     )
     return {"counted_releases": f"{found['releases']}"}, {
         "counted": rows(["ε", "counts", "joint shares", "weighted rows", "OpenDP"], counted),
-        "covered": rows(["people", "held", "ε", *shown, "no upper end"], covered),
+        "covered": rows(["people", "held", "ε", "events", *shown, "no upper end"], covered),
     }
 
 

@@ -22,8 +22,8 @@ from commingle.services.intervals import NEGATIVE
 from commingle.services.results import ResultTable, markdown_row
 from commingle.shared.documents.schema import GAP, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.errors import ConfidenceError, NoTablesError, UnknownAttributeError
-from commingle.shared.estimation.cells import fieller
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.shares import fieller
 from tests.world.categorical import release_of
 from tests.world.released import published, published_tables
 
@@ -58,18 +58,6 @@ def counted(cells: dict[str, list[Any]], row: str, column: str) -> NDArray[np.fl
     known = [pair for pair in pairs if None not in pair]
     labels = [sorted({pair[i] for pair in known}) for i in (0, 1)]
     return np.array([[known.count((a, b)) for b in labels[1]] for a in labels[0]], np.float64)
-
-
-@pytest.mark.parametrize(("epsilon", "warned"), [(1e4, True), (1.0, False)], ids=["little noise", "noise covers it"])
-def test_table_warns_of_levels_in_which_few_people_have_the_event_or_lack_it(epsilon: float, warned: bool) -> None:
-    shares = np.array([0.3, 0.005, 0.996])
-    found = cross_table(released(2000, 1, shares, epsilon=epsilon), "stage", "back")
-    [had, lacked] = [
-        f"So few people with stage = {level} {verb} back = yes that intervals of their shares and ratios"
-        for level, verb in (("ii", "have"), ("iii", "lack"))
-    ]
-    assert [any(one.startswith(said) for one in found.warnings) for said in (had, lacked)] == [warned, warned]
-    assert not cross_table(released(2000, 1, epsilon=epsilon), "stage", "back").warnings
 
 
 def test_table_without_noise_is_that_of_the_rows_with_the_test_of_pearson() -> None:

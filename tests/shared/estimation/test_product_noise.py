@@ -10,10 +10,11 @@ import pytest
 from commingle.services.analysis import cross_table
 from commingle.services.analysis.tables import independence
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute
-from commingle.shared.estimation.cells import Cells, mapped
+from commingle.shared.estimation.cells import Cells
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array, PairLaw, inverse_form
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.estimation.shares import mapped
 from tests.world.categorical import release_of
 
 STAGE = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"), missing="indicator")
