@@ -112,6 +112,8 @@ def test_cuts_of_a_study_are_levels_in_order(cuts: object, expected: tuple[str, 
     assert as_registered(attribute) == (NumericAttribute(name="age", lower=0, upper=90, unit="years"),)
     exact = cut("every 0.1", lower=0.2, upper=0.6)  # each step begins at the lower bound
     assert getattr(exact, "levels") == ("[0.2, 0.3)", "[0.3, 0.4)", "[0.4, 0.5)", "[0.5, 0.6]")  # noqa: B009
+    most = cut("every 1", lower=0.5, upper=255.5)
+    assert getattr(most, "levels")[-1] == "[255, 255.5]"  # noqa: B009
 
 
 def test_pairs_of_a_study_are_levels_in_order_and_their_parts_are_what_is_registered() -> None:
@@ -293,6 +295,8 @@ def test_owner_is_told_which_part_holds_what_it_cannot(attribute: Attribute, cel
     with pytest.raises(DataError, match=said):
         encode_conforming(attribute, *cells)
     assert words_for_missing(cut([40], missing="midpoint"), 3) == "age: 3 missing cells count as [40, 90]"
+    assert [words_for_missing(cut([40], missing=rule), 0) for rule in ("error", "midpoint")] == [None, None]
+    assert words_for_missing(cut([40])) is None
 
 
 def test_intervals_and_pairs_of_a_release_are_counted_as_levels() -> None:
