@@ -12,6 +12,7 @@ tokens leave some uploads to the operator, and nobody uses the space that is kep
 
 import shutil
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -177,9 +178,10 @@ class Uploads:
 def drop_abandoned(home: Home, now: datetime) -> None:
     """Delete uploads without activity for a week, with their rows."""
     for folder in _uploads_of(home).glob("*"):
-        touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-        if now - touched > _ABANDONED:
-            shutil.rmtree(folder)
+        with suppress(FileNotFoundError):  # it is closed or deleted meanwhile
+            touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+            if now - touched > _ABANDONED:
+                shutil.rmtree(folder)
 
 
 def _uploads_of(home: Home) -> Path:
