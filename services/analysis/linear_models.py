@@ -34,7 +34,7 @@ class Comparison(Result):
     Attributes:
         statistic: F; NaN where the larger model has no standard errors.
         degrees_of_freedom: the first and the second of F.
-        r_squared_larger, r_squared_smaller: expected on the private table; None where it is unknown.
+        r_squared_larger, r_squared_smaller: expected on the private table; None where noise hides it.
         interval_for: whether coefficients of the private table or of the population are tested.
     """
 
@@ -101,8 +101,8 @@ def compare(
         statistic=statistic,
         degrees_of_freedom=degrees,
         p_value=float(fdtrc(*degrees, statistic)),
-        r_squared_larger=big.diagnostics.r_squared,
-        r_squared_smaller=small.diagnostics.r_squared,
+        r_squared_larger=None if big.diagnostics.hides_r_squared else big.diagnostics.r_squared,
+        r_squared_smaller=None if small.diagnostics.hides_r_squared else small.diagnostics.r_squared,
         interval_for=big.interval_for,
         warnings=big.warnings,
     )

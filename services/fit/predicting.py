@@ -28,8 +28,23 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
 
     Raises RowsError: an attribute is missing, has another length, or holds a value that it cannot have.
     """
-    require_columns(rows)
-    asked = dict.fromkeys(name for a in attributes for name in asked_for(a))
+    size = length_of(rows, tuple(dict.fromkeys(name for a in attributes for name in asked_for(a))))
+    columns = [np.ones(size)] if intercept else []
+    for attribute in attributes:
+        columns += _columns(attribute, *(rows[name] for name in asked_for(attribute)))
+    return np.column_stack(columns)
+
+
+def length_of(rows: Mapping[str, Values], asked: tuple[str, ...]) -> int:
+    """How many rows there are, given by attribute; if a model asks for none, those of any attribute.
+
+    Raises RowsError: the rows are given otherwise, or lack an attribute; or attributes differ in length.
+    """
+    if not hasattr(rows, "keys"):
+        raise RowsError(
+            "the rows are not given by attribute",
+            remedy='Give the values of all rows by attribute, as {"age": [40, 50]}; pandas.DataFrame(rows) makes them.',
+        )
     missing = [name for name in asked if name not in rows]
     if missing:
         raise RowsError(f"the rows lack {', '.join(map(repr, missing))}", remedy=f"Give all of: {', '.join(asked)}.")
@@ -45,19 +60,7 @@ def term_matrix(rows: Mapping[str, Values], attributes: tuple[Attribute, ...], *
             "the rows have no length" if not lengths else f"the attributes differ in length: {sorted(lengths)}",
             remedy="Give one value of each attribute for every row.",
         )
-    columns = [np.ones(lengths.pop())] if intercept else []
-    for attribute in attributes:
-        columns += _columns(attribute, *(rows[name] for name in asked_for(attribute)))
-    return np.column_stack(columns)
-
-
-def require_columns(rows: Mapping[str, Values]) -> None:
-    """Raise RowsError if rows are not given by attribute, but as a list of rows for example."""
-    if not hasattr(rows, "keys"):
-        raise RowsError(
-            "the rows are not given by attribute",
-            remedy='Give the values of all rows by attribute, as {"age": [40, 50]}; pandas.DataFrame(rows) makes them.',
-        )
+    return lengths.pop()
 
 
 def asked_for(attribute: Attribute) -> tuple[str, ...]:
@@ -160,6 +163,15 @@ class OutsideBoundsWarning(UserWarning):
     """Values to predict from, or predictions, lay outside their public bounds and were clipped."""
 
 
+def outside_intervals(attribute: Levelled, values: Values) -> list[str]:
+    """A sentence if numbers lie beyond all intervals that are an attribute's levels, and count in an outermost one."""
+    of = attribute.intervals
+    if of is None:
+        return []
+    numbers = np.array(np.asarray(values, dtype=object)[_are_numbers(values) & ~_gaps(values)], np.float64)
+    return _outside(numbers, of.lower, of.upper, f"values of {attribute.name}", "count in the outermost interval.")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Predicted:
     """Expected targets (m,) in the target's unit, and a sentence for each kind of value that was clipped."""
@@ -190,13 +202,16 @@ class Predictor:
         bounds. Raises RowsError: an attribute is missing, has another length, or holds a value that it cannot have.
         """
         terms = term_matrix(rows, self.schema, intercept=self.intercept)
+        levelled = (a for a in self.schema if not isinstance(a, NumericAttribute))
+        said, place = [text for a in levelled for text in outside_intervals(a, rows[a.name])], int(self.intercept)
         if extrapolate:
-            return Predicted(np.asarray(terms @ self.coefficients))
-        said, place = [], int(self.intercept)
+            return Predicted(np.asarray(terms @ self.coefficients), tuple(said))
         for attribute in self.schema:
             if isinstance(attribute, NumericAttribute):
                 for factor in parts_of(attribute):  # the product is of clipped values
-                    said += _outside(factor, rows[factor.name])
+                    if isinstance(factor, NumericAttribute):
+                        numbers = np.array(rows[factor.name], np.float64)
+                        said += _clip(numbers, factor.lower, factor.upper, f"values of {factor.name}")
                 said += _clip(terms[:, place], attribute.lower, attribute.upper, f"values of {attribute.name}")
             place += len(attribute.columns)
         values = np.asarray(terms @ self.coefficients)
@@ -207,7 +222,7 @@ class Predictor:
         """Expected targets (m,); an OutsideBoundsWarning for each kind of value that was clipped. Raises RowsError."""
         found = self.of(rows, extrapolate=extrapolate)
         for said in found.warnings:
-            warnings.warn(f"{said} Pass extrapolate=True to take them as they are.", OutsideBoundsWarning, stacklevel=3)
+            warnings.warn(said, OutsideBoundsWarning, stacklevel=3)
         return found.values
 
 
@@ -216,15 +231,12 @@ def public_bounds(response: Attribute) -> tuple[float, float]:
     return (response.lower, response.upper) if isinstance(response, NumericAttribute) else (0.0, 1.0)
 
 
-def _outside(factor: Attribute, values: Values) -> list[str]:
-    if not isinstance(factor, NumericAttribute):
-        return []
-    return _clip(np.array(values, np.float64), factor.lower, factor.upper, f"values of {factor.name}")
-
-
 def _clip(values: Array, lower: float, upper: float, what: str) -> list[str]:
-    outside = int(np.count_nonzero((values < lower) | (values > upper)))
+    said = _outside(values, lower, upper, what, "were clipped; set extrapolate to take them as they are.")
     np.clip(values, lower, upper, out=values)
-    if not outside:
-        return []
-    return [f"{outside:,} of {len(values):,} {what} lay outside {lower:g} to {upper:g} and were clipped."]
+    return said
+
+
+def _outside(values: Array, lower: float, upper: float, what: str, so: str) -> list[str]:
+    outside = int(np.count_nonzero((values < lower) | (values > upper)))
+    return [f"{outside:,} of {len(values):,} {what} lay outside {lower:g} to {upper:g} and {so}"] if outside else []

@@ -285,7 +285,7 @@ class Fit(Drawn):
         verb = "explain" if first else "explains"
         if found.r_squared is None or found.r_squared_error is None:
             return f"{self.target} by {by}"
-        if max(found.r_squared, found.r_squared_error) > 1:
+        if found.hides_r_squared:
             return f"Noise hides what {by} {verb} of {self.target}"
         if found.r_squared < _NOTHING:
             return f"{by} {verb} next to nothing of {self.target}"
@@ -310,7 +310,7 @@ class Fit(Drawn):
 def _r_squared(found: Diagnostics) -> str:
     if found.r_squared is None:
         return "none"
-    if max(found.r_squared, found.r_squared_error or 0.0) > 1:
+    if found.hides_r_squared:
         return "hidden by noise"
     error = "" if found.r_squared_error is None else f" (se {found.r_squared_error:.3f})"
     return f"{found.r_squared:.3f}{error}"

@@ -1,24 +1,24 @@
 """Generalised linear models of one release of moments, and how well they predict (docs/odds-ratios.md)."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.fit.predicting import Values, level_places, require_columns
+from commingle.services.fit.predicting import OutsideBoundsWarning, Values, length_of, level_places, outside_intervals
 from commingle.services.fit.subjects import about_tables
 from commingle.services.intervals import LogRatios, normal_reach, percent, require_confidence, standard_errors
 from commingle.services.models.factors import Factor, terms_of
 from commingle.services.models.formula import Formula, parse
-from commingle.services.models.outcome import Outcome, Scalar, outcome_of
+from commingle.services.models.outcome import Ordered, Outcome, Scalar, outcome_of
 from commingle.services.models.predictions import auc, marginal_effects, unknown
 from commingle.services.models.rates import Rates
 from commingle.services.models.score import Design, Equation, Solved
 from commingle.services.plotting import Intervals
 from commingle.services.results import Drawn, ResultColumn, ResultTable
 from commingle.shared.documents.schema import Levelled, NumericAttribute
-from commingle.shared.errors import RowsError
 from commingle.shared.estimation.cells import ratios
 from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
@@ -100,19 +100,17 @@ class GeneralisedFit(Drawn):
     def predict(self, rows: Mapping[str, Values]) -> Array:
         """Expected outcomes, (m,): chances within 0 and 1, or rates.
 
-        A value is a level, a number where levels are its intervals, or None for a missing cell.
+        A value is a level, a number where levels are its intervals, or None for a missing cell. Numbers beyond all
+        intervals count in an outermost one, with an OutsideBoundsWarning.
 
         Raises RowsError: a feature is missing, has another length, or holds something that is not one of its levels.
         """
-        require_columns(rows)
-        lacking = [name for name in self.features if name not in rows]
-        if lacking or len({len(rows[name]) for name in self.features}) != 1:
-            raise RowsError("a feature is missing, or of another length", remedy=f"Give {', '.join(self.features)}.")
-        levels = [
-            level_places(attribute, rows[attribute.name]) for attribute in self.schema
-        ]  # a marked gap is the last
+        size = length_of(rows, self.features)
+        levels = [level_places(attribute, rows[attribute.name]) for attribute in self.schema]  # a marked gap is last
+        for said in (each for attribute in self.schema for each in outside_intervals(attribute, rows[attribute.name])):
+            warnings.warn(said, OutsideBoundsWarning, stacklevel=2)
         blocks = [np.eye(at.max() + 1)[at[each], 1:] for at, each in zip(self.places, levels, strict=True)]
-        X = np.hstack([np.ones((len(levels[0]), 1)), *blocks])
+        X = np.hstack([np.ones((size, 1)), *blocks])
         return self.law.prediction(X, self.coefficients)
 
     @property
@@ -269,6 +267,7 @@ def _result(
             *equation.merged,
             *_cautions(few, [f.names[0] for f in factors], outcome.family),
             *on_area,
+            *_on_levels(equation),
             *whose.doubts,
         ),
         schema=tuple(a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)),
@@ -312,6 +311,17 @@ def _cautions(few: list[str], firsts: list[str], family: str) -> tuple[str, ...]
     against = [level for level in few if level in firsts]
     more = f", also of all ratios against {', '.join(against)}" if against else ""
     return (f"At {', '.join(few)} {said}: the data may leave their {what} open, and the prior has the say{more}.",)
+
+
+def _on_levels(equation: Equation[Outcome]) -> tuple[str, ...]:
+    law = equation.law
+    if not isinstance(law, Ordered):
+        return ()
+    counts, noise = equation.sums.crossed(law.indicators, law.present[None])
+    few = counts < _SURE * np.sqrt(noise.variances + np.maximum(counts, 1.0))
+    scarce = ", ".join(label for label, so in zip(law.labels, few.ravel(), strict=True) if so)
+    said = f"There may be hardly anybody with {law.name} = {scarce}, which counts as one in a thousand people at least"
+    return (f"{said}: thresholds beside it are rough.",) if scarce else ()
 
 
 def _on_threes(terms: tuple[str, ...], by_errors: Array) -> tuple[str, ...]:

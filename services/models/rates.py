@@ -37,7 +37,7 @@ class Rates(Scalar):
 
     Attributes:
         time: (q,) t in units of its mean, as a combination of columns.
-        time_name: the attribute t.
+        time_name: the attribute t, with `time_unit` of the schema, empty where it states none.
         unit: the mean of t.
         time_square: E t^2 in these units, and `time_count` E t y.
     """
@@ -46,6 +46,7 @@ class Rates(Scalar):
 
     time: Array
     time_name: str
+    time_unit: str
     unit: float
     time_square: float
     time_count: float
@@ -84,11 +85,20 @@ class Rates(Scalar):
         unit = max(float(total / max(n, 1.0)), LEAST * attribute.upper)
         held = {each.name: getattr(count, each.name) for each in fields(count)} | {"name": f"{count.name} per {name}"}
         square, both = (float(each / max(n, 1.0)) for each in (squares / unit**2, crossed / unit))
-        return cls(**held, time=time / unit, time_name=name, unit=unit, time_square=square, time_count=both)
+        said = attribute.unit or ""
+        return cls(
+            **held,
+            time=time / unit,
+            time_name=name,
+            time_unit=said,
+            unit=unit,
+            time_square=square,
+            time_count=both,
+        )
 
     def assumed(self, terms: tuple[str, ...], bent: Array) -> tuple[str, ...]:
         said = (
-            f"Rates are per unit of {self.time_name}: its mean is taken to be a product over features, as they are. "
+            f"Rates are per unit of {self._measured}: its mean is taken to be a product over features, as they are. "
             "Intervals count how far two features usually change it together."
         )
         open_ = ", ".join(term for term, by in zip(terms, bent.tolist(), strict=True) if by > _SHORT * USUAL)
@@ -97,6 +107,10 @@ class Rates(Scalar):
             "does alone: cross such features in the study."
         )
         return (said, more) if open_ else (said,)
+
+    @property
+    def _measured(self) -> str:
+        return f"{self.time_name} ({self.time_unit})" if self.time_unit else self.time_name
 
     @property
     def per(self) -> Array:

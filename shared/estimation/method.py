@@ -161,6 +161,11 @@ class Diagnostics:
     r_squared: float | None
     r_squared_error: float | None
 
+    @property
+    def hides_r_squared(self) -> bool:
+        """Whether noise leaves it open, as the number or its error is above 1."""
+        return max(self.r_squared or 0.0, self.r_squared_error or 0.0) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class FitMethod(ABC):

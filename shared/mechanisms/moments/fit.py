@@ -235,8 +235,8 @@ class MomentsFit(FitMethod):
 
     def cautions(
         self,
-        system: System,  # noqa: ARG002 - as asked of all
-        signal: Signal,  # noqa: ARG002 - as asked of all
+        system: System,
+        signal: Signal,
         estimator: str,
         diagnostics: Diagnostics,
         *,
@@ -244,9 +244,12 @@ class MomentsFit(FitMethod):
     ) -> Iterator[str]:
         chosen, ratio = self.estimators[estimator], diagnostics.signal_to_noise
         if not determined:
+            varies, noise = np.diag(signal.centred.X), self.noise_level(system, signal)
+            still = [t for t, of in zip(system.terms[-len(varies) :], varies, strict=True) if of < noise]
+            named = f" Hardly any person differs from the others in {', '.join(still)}." if still else ""
             yield (
                 "The noise outweighs the features in some direction: these coefficients mean nothing and get no "
-                "standard errors. Name fewer features, or use adaptive_ridge or shrunken."
+                f"standard errors.{named} Name fewer features, or use adaptive_ridge or shrunken."
             )
         elif chosen.uses_features and chosen.errors != "none" and ratio is not None and ratio < ENOUGH:
             yield (

@@ -65,6 +65,14 @@ def test_wald_test_finds_what_is_there() -> None:
     assert found.r_squared_larger > found.r_squared_smaller + 0.05
 
 
+def test_comparison_gives_no_r_squared_where_noise_hides_it() -> None:
+    (prepared,) = releases("abcy", related(np.array([0.5, 0.4, 0.0])), k=400, noise=300.0, n=N, count=1, seed=12)
+    assert fit_prepared(prepared, "y").diagnostics.hides_r_squared
+    found = compare(prepared, "y", None, ["a"])
+    assert found.r_squared_larger is None
+    assert np.isnan(found.table().columns[0].numbers[1])
+
+
 @pytest.mark.slow
 def test_partial_correlations_are_covered_at_the_stated_rate() -> None:
     covariance = related(np.array([0.5, -0.3, 0.0]))

@@ -206,7 +206,8 @@ def test_predictions_are_within_the_targets_bounds_and_clipping_is_counted(
     found = Predictor(np.array(coefficients), (AGE,), target).of({"age": [AGE.lower + 1, AGE.upper]})
     assert found.values.tolist() == expected
     low, high = (target.lower, target.upper) if isinstance(target, NumericAttribute) else (0, 1)
-    said = f"2 of 2 predictions of {of} lay outside {low:g} to {high:g} and were clipped."
+    said = f"2 of 2 predictions of {of} lay outside {low:g} to {high:g} and were clipped"
+    said = f"{said}; set extrapolate to take them as they are."
     assert found.warnings == ((said,) if warned else ())
 
 
@@ -231,6 +232,13 @@ def test_number_is_in_the_interval_that_agents_put_it_in(attribute: CategoricalA
     columns = attribute.columns
     expected = np.column_stack([c.offset + c.scale * encoded[:, j] for j, c in enumerate(columns)])
     assert term_matrix({"age": numbers}, (attribute,), intercept=False).tolist() == expected.tolist()
+
+
+def test_numbers_beyond_all_intervals_are_counted_with_or_without_extrapolation() -> None:
+    model = Predictor(np.array([0.0, 1.0]), (BY_HALF,), PRESSURE)
+    said = "2 of 3 values of age lay outside 0 to 90 and count in the outermost interval."
+    for extrapolate in (False, True):
+        assert said in model.of({"age": [-1, 45, 91]}, extrapolate=extrapolate).warnings
 
 
 def test_values_of_intervals_may_be_levels_numbers_and_gaps_side_by_side() -> None:

@@ -237,7 +237,7 @@ def test_number_beyond_its_bounds_is_clipped_with_a_warning_unless_extrapolation
 
     at, beyond, drawn_on = ask(80).json(), ask(1000).json(), ask(1000, extrapolate=True).json()
     assert beyond["predictions"] == at["predictions"] < drawn_on["predictions"]
-    said = "1 of 1 values of age lay outside 20 to 80 and were clipped."
+    said = "1 of 1 values of age lay outside 20 to 80 and were clipped; set extrapolate to take them as they are."
     assert [said in answer["warnings"] for answer in (at, beyond, drawn_on)] == [False, True, False]
     refusal(ask(1.7e308, extrapolate=True), 422)
 

@@ -13,6 +13,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from commingle.services.analysis import cross_table
 from commingle.services.errors import FamilyError
+from commingle.services.fit.predicting import OutsideBoundsWarning
 from commingle.services.models import GeneralisedFit, glm
 from commingle.services.models.factors import Factor
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
@@ -251,8 +252,10 @@ def test_effects_and_predictions_are_chances() -> None:
     assert found.marginal_effects[1] == pytest.approx(change, abs=0.002)
     with pytest.raises(RowsError, match="levels"):
         found.predict({**rows, "sex": ["x", "f"]})
-    with pytest.raises(RowsError, match="of another length"):
+    with pytest.raises(RowsError, match="lack 'stage', 'smoker'"):
         found.predict({"sex": ["m"]})
+    with pytest.raises(RowsError, match="differ in length"):
+        found.predict({**rows, "sex": ["m"]})
     with pytest.raises(RowsError, match="not given by attribute"):
         found.predict([{"sex": "m", "smoker": "no"}])  # type: ignore[arg-type]
 
@@ -388,6 +391,14 @@ def test_result_is_shown_as_text_table_and_json() -> None:
     assert not {"schema", "law"} & said.keys()
 
 
+def test_level_of_an_ordered_outcome_that_hardly_anybody_has_is_named() -> None:
+    said = "There may be hardly anybody with pain = "
+    cells = {**people(), "pain": ["none" if cell == "none" else "mild" for cell in people()["pain"]]}
+    scarce = glm(release_of(ATTRIBUTES, SIZES, cells, seed=1), "pain ~ sex", family="ordinal").warnings
+    assert any(each.startswith(f"{said}strong, severe,") for each in scarce)
+    assert not any(said in each for each in glm(release(), "pain ~ sex", family="ordinal").warnings)
+
+
 def test_numbers_are_predicted_as_the_intervals_that_they_are_in() -> None:
     of = Intervals(lower=0, upper=90, cuts=(40, 60))
     age = CategoricalAttribute(name="age", levels=of.levels, intervals=of, missing="indicator")
@@ -397,7 +408,8 @@ def test_numbers_are_predicted_as_the_intervals_that_they_are_in() -> None:
     cells["age"][:20] = [None] * 20
     made = release_of((age, BinaryAttribute(name="ill", levels=("no", "yes"))), (1, 1), cells, epsilon=WITHOUT)
     found = glm(made, "ill ~ age")
-    numbers = found.predict({"age": [39.9, 40, 100.0, float("nan")]})
+    with pytest.warns(OutsideBoundsWarning, match="1 of 3 values of age lay outside 0 to 90 and count"):
+        numbers = found.predict({"age": [39.9, 40, 100.0, float("nan")]})
     assert numbers.tolist() == found.predict({"age": [*of.levels, None]}).tolist()
     assert numbers[0] < numbers[2]
 

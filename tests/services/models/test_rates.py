@@ -21,7 +21,7 @@ from tests.world.categorical import release_of
 AGES = ("young", "middle", "old")
 ATTRIBUTES: tuple[Attribute, ...] = (
     NumericAttribute(name="falls", lower=0, upper=12),
-    NumericAttribute(name="years", lower=0, upper=5),
+    NumericAttribute(name="years", lower=0, upper=5, unit="years of 365 days"),
     BinaryAttribute(name="sex", levels=("f", "m")),
     CategoricalAttribute(name="age", levels=AGES),
     BinaryAttribute(name="smoker", levels=("no", "yes")),
@@ -72,6 +72,7 @@ def test_rate_ratios_without_noise_are_those_of_the_rows_with_an_exposure(
     monkeypatch.setattr(rates, "USUAL", 0.0)  # their time is a product
     released, wanted = release_of(ATTRIBUTES, SIZES, people(), epsilon=WITHOUT, overlap=overlap), on_rows(people())
     found = glm(released, MODEL, family="poisson", offset="years")
+    assert any("per unit of years (years of 365 days)" in said for said in found.subjects)
     assert found.coefficients == pytest.approx(wanted.params, abs=0.02)
     fewer = np.sqrt(N / found.n)  # of keyed people some meet others in a bucket, and do not count
     assert found.standard_errors == pytest.approx(wanted.bse * fewer, rel=0.1)
@@ -224,7 +225,7 @@ def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
     draw, risk = np.random.default_rng(1), np.array(["old" in pair for pair in zip(cells["age"], strict=True)])
     cells["falls"] = np.minimum(draw.poisson(np.array(cells["years"]) * np.where(risk, 1.6, 0.1)), 12).tolist()
     found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
-    assert any("years: its mean is taken to be a product" in said for said in found.subjects)
+    assert any("its mean is taken to be a product" in said for said in found.subjects)
     assert any("Intervals count how far two features usually change it together" in said for said in found.subjects)
     assert any("a release tells nothing of three at once" in said for said in found.subjects)
 

@@ -8,10 +8,12 @@ import pytest
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.shared import errors
 from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.schema import CategoricalAttribute, NumericAttribute
 from commingle.shared.estimation.entry_noise import EntryNoise
 from commingle.shared.estimation.system import build_system, centre
 from commingle.shared.mechanisms.moments.fit import noise_bound, norm_quantile
 from tests.shared.estimation.tables import Array, columns_of, make_table, moments_of, noiseless, oracle, require_said
+from tests.world.categorical import release_of
 
 TABLE = make_table(4000)
 ENCODED = TABLE.encoded
@@ -226,6 +228,22 @@ def test_estimator_for_noisy_rows_is_refused_and_names_the_one_to_use(estimator:
     with pytest.raises(errors.EstimatorKindError, match="noisy moments") as caught:
         fit_prepared(PreparedMoments.of(noisy(5.0), TABLE.schema), "pressure", estimator=estimator)
     assert "Use ols" in caught.value.diagnostics()
+
+
+@pytest.mark.parametrize("overlap", [None, 0.9])
+def test_features_in_which_hardly_anybody_differs_are_named(overlap: float | None) -> None:
+    draw, n = np.random.default_rng(0), 3000
+    stage = CategoricalAttribute(name="stage", levels=("i", "ii", "iii"))
+    numbers = [NumericAttribute(name=name, lower=0, upper=100) for name in ("age", "dose", "y")]
+    age = draw.uniform(0, 100, n)
+    cells = {
+        "age": age.tolist(),
+        "dose": [50.0] * n,
+        "stage": draw.choice(["i", "ii"], n).tolist(),
+        "y": np.clip(age + draw.normal(0, 5, n), 0, 100).tolist(),
+    }
+    found = fit_prepared(release_of((*numbers[:2], stage, numbers[2]), (2, 2), cells, overlap=overlap, seed=1), "y")
+    assert any("Hardly any person differs from the others in dose, stage[iii]." in said for said in found.warnings)
 
 
 def test_unknown_estimator_lists_those_that_apply() -> None:
