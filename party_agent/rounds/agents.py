@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from commingle.party_agent.errors import ConflictError
@@ -33,6 +34,7 @@ from commingle.shared.runtime.files import write_durably
 from commingle.shared.runtime.settings import Clock
 
 _DAYS_KEPT = 30
+_signs_one = Lock()  # a caller who repeats a call while the first is under way must send what that signed
 
 
 class _Kept(WireModel):
@@ -67,19 +69,12 @@ class Agents(Party):
         document again. That changes nothing, and never asks everybody's budget twice. `owner` is the name of the
         caller's token; empty for the operator. `consortium` names one, if this party belongs to several.
         """
-        agent, asked = self._agent(consortium), sha256(encode(study)).hexdigest()
+        agent = self._agent(consortium)
         kept = self._kept(agent, owner, key)
-        signed = decode(_Kept, kept.read_bytes()) if kept is not None and kept.exists() else None
-        if signed is not None and signed.asked != asked:
-            raise ConflictError("this key was used for another study", remedy="Use a new Idempotency-Key.")
-        if signed is None:
-            envelope = seal(_spec(agent, study), key=agent.identity.signing_key)
-            signed = _Kept(asked=asked, envelope=envelope)
-            if kept is not None:
-                self._forget(kept.parent)
-                write_durably(kept, encode(signed))
-        release = agent.client.propose(signed.envelope)
-        spec = read_spec(signed.envelope.payload_bytes)
+        with _signs_one:
+            envelope = self._signed(agent, study, kept)
+        release = agent.client.propose(envelope)
+        spec = read_spec(envelope.payload_bytes)
         return ProposedView(
             id=release.id,
             study=spec.study,
@@ -115,6 +110,19 @@ class Agents(Party):
                 "it is not clear which consortium this is for", remedy=f"Name one of: {', '.join(known) or 'none yet'}"
             )
         return known[consortium]
+
+    def _signed(self, agent: Agent, study: Study, kept: Path | None) -> Envelope:
+        asked = sha256(encode(study)).hexdigest()
+        if kept is not None and kept.exists():
+            signed = decode(_Kept, kept.read_bytes())
+            if signed.asked != asked:
+                raise ConflictError("this key was used for another study", remedy="Use a new Idempotency-Key.")
+            return signed.envelope
+        envelope = seal(_spec(agent, study), key=agent.identity.signing_key)
+        if kept is not None:
+            self._forget(kept.parent)
+            write_durably(kept, encode(_Kept(asked=asked, envelope=envelope)))
+        return envelope
 
     def _kept(self, agent: Agent, owner: str, key: str | None) -> Path | None:
         if key is None:

@@ -27,7 +27,7 @@ from commingle.shared.dp.fixed_point import SCALE, squared_row_limit
 from commingle.shared.encoding import bounded_rows, encode_attribute, encode_conforming
 from commingle.shared.errors import DataError
 from commingle.shared.ring.parameters import ENTRY_LIMIT
-from commingle.shared.values import Cells, has_text, subject_ids
+from commingle.shared.values import UNREADABLE, Cells, has_text, subject_ids
 from tests.party_agent.private.tables import BINARY, LEVELS, NUMBER, column
 
 WIDE = NumericAttribute(name="w", lower=-8.9e307, upper=8.9e307)
@@ -194,6 +194,29 @@ def test_infinities_lie_at_the_bounds_and_every_kind_is_counted() -> None:
     )
     levels = encode_attribute(LEVELS, column(["r", "zebra", None]))
     assert (levels.counts.missing, levels.counts.unreadable) == (1, 1)
+
+
+class Locator:
+    """As of a large object that a driver has not fetched; what Python writes for it is where it lies in memory."""
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (memoryview(b"P-1"), b"P-1"),
+        (bytearray(b"P-1"), b"P-1"),
+        (UUID(int=1), b"00000000-0000-0000-0000-000000000001"),
+        ([1, "a", None, [Decimal("2.50")]], b"[1, 'a', None, [Decimal('2.50')]]"),
+        ({"a": 1}, b"{'a': 1}"),
+        (Locator(), UNREADABLE),
+        ([Locator()], UNREADABLE),
+        ({"a": (memoryview(b"x"),)}, UNREADABLE),
+        ({1, 2}, UNREADABLE),
+    ],
+    ids=["view", "array of bytes", "uuid", "list", "dict", "locator", "list of it", "dict of views", "set"],
+)
+def test_value_of_a_driver_is_a_text_only_if_its_value_alone_says_which(value: object, read: bytes) -> None:
+    assert cells_of((value, 1)).to_pylist() == [read, b"1"]
 
 
 FROM_A_DATABASE = st.one_of(

@@ -1,5 +1,6 @@
 """A party proposes, as any member may; and what an agent keeps of proposals: those it approved for ever."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -61,6 +62,14 @@ def test_same_key_proposes_once_whatever_happened_on_the_way(consortium: Consort
         assert other.propose(STUDY, key="monday").id != first
     with consortium.coordinator.hub.store.read() as tx:
         assert len(tx.releases.page(state=None, before=None, limit=10).items) == 3
+
+
+def test_calls_with_one_key_at_one_time_propose_once(consortium: Consortium, agent: Agent) -> None:
+    with party(agent, "propose") as system, ThreadPoolExecutor(6) as callers:
+        made = list(callers.map(lambda _: system.propose(STUDY, key="monday").id, range(6)))
+    assert len(set(made)) == 1
+    with consortium.coordinator.hub.store.read() as tx:
+        assert len(tx.releases.page(state=None, before=None, limit=10).items) == 1
 
 
 def test_who_may_propose_is_as_it_was(consortium: Consortium, agent: Agent) -> None:
