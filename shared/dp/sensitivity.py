@@ -1,9 +1,10 @@
 """How far one subject can move one party's encoded rows (docs/design/privacy.md#sensitivity), and contrasts.
 
-Contrasts are how a release codes L levels as L - 1 columns (ADR 33, docs/proofs/sensitivity.md 1.6), Helmert's: column
-k = 1..L-1 is p_k for levels before level k (counted from 0), -n_k for level k, and 0 for later ones, with
-p_k = 1 / sqrt(k (k + 1)) and n_k = k p_k. Rows have the squared norm 1 - 1/L, two of them are sqrt(2) apart, so no
-level is another's reference. Integers are truncated toward zero: no row and no difference of two is longer than that.
+Contrasts are how a release codes L levels as L - 1 columns (docs/design/encoding.md#contrasts,
+docs/proofs/sensitivity.md 1.6), Helmert's: column k = 1..L-1 is p_k for levels before level k (counted from 0), -n_k
+for level k, and 0 for later ones, with p_k = 1 / sqrt(k (k + 1)) and n_k = k p_k. Rows have the squared norm 1 - 1/L,
+two of them are sqrt(2) apart, so no level is another's reference. Integers are truncated toward zero: no row and no
+difference of two is longer than that.
 """
 
 from collections.abc import Iterable

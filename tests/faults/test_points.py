@@ -62,8 +62,9 @@ def test_every_point_in_the_code_has_a_test_that_kills_there() -> None:
 
 
 def test_every_point_in_the_code_is_documented() -> None:
-    documented = set(re.findall(r"^\| `([a-z.]+)`", (ROOT / "docs" / "faults.md").read_text(), re.MULTILINE))
-    assert documented == reached_in_the_code()
+    rows = re.findall(r"^\| (`[a-z.]+`(?:, `[a-z.]+`)*) \|", (ROOT / "docs" / "faults.md").read_text(), re.MULTILINE)
+    documented = [point for row in rows for point in re.findall(r"[a-z.]+", row)]
+    assert sorted(documented) == sorted(reached_in_the_code())
 
 
 @pytest.mark.slow
