@@ -33,7 +33,7 @@ from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.statements import LedgerHead, SignedDocument, Spent, open_head
 from commingle.shared.dp.accounting import FREE, Cost, Loss, Rho
 from commingle.shared.errors import DocumentError, ProtocolError
-from commingle.shared.release.charge import EVERY_DATASET, ChargeState, ChargeTerms
+from commingle.shared.release.charge import EVERY_DATASET, SHOWS_A_DEBIT, ChargeState, ChargeTerms
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.archive import copy_sqlite, reading_archive, writing_archive
@@ -238,8 +238,12 @@ def _lost_release(agent: Agent, view: ReleaseDetails, signed: tuple[tuple[str, E
 
 
 def _newly_spent(agents: Agents, releases: Iterable[LostRelease]) -> Cost:
-    """The cost of releases that this ledger has not debited: only that can be part of what was spent beyond it."""
-    charged = ((agents.ledger.charge(lost.release), lost.charge[0]) for lost in releases if lost.charge is not None)
+    """The cost of releases that the branch has debited and this ledger has not: only that is part of its totals.
+
+    An approval may have come to nothing. If it explained a part, it could hide a regression on other rows.
+    """
+    debited = (lost for lost in releases if not SHOWS_A_DEBIT.isdisjoint(kind for kind, _ in lost.signed))
+    charged = ((agents.ledger.charge(lost.release), lost.charge[0]) for lost in debited if lost.charge is not None)
     new = (cost for known, cost in charged if not (known is not None and known.spent))
     return sum(new, start=FREE)
 

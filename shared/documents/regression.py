@@ -198,7 +198,7 @@ class RegressionResult(WireModel):
         ledger_head: of the member's chain when it signed.
     """
 
-    largest_bytes: ClassVar[int] = 4 << 20  # with public second moments of 257 columns
+    largest_bytes: ClassVar[int] = 8 << 20  # with three matrices of 257 columns, one of them public
     type: Literal["commingle/regression"] = "commingle/regression"
     version: Version = 1
     party: Name

@@ -54,6 +54,7 @@ _SIGNED_WHILE: Mapping[str, ChargeState] = MappingProxyType(
     }
 )
 SIGNED_BY_PARTIES = frozenset({*_SIGNED_WHILE, "rejection"})
+SHOWS_A_DEBIT = frozenset(kind for kind, state in _SIGNED_WHILE.items() if state is not ChargeState.RESERVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

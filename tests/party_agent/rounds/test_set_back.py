@@ -29,7 +29,7 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser
-from tests.party_agent.regression.asking import clinic, request
+from tests.party_agent.regression.asking import ROWS, clinic, request
 from tests.party_agent.releasing import cut_off, dying_at, look, publish
 from tests.world.consortium import BY_A_PERSON, Consortium, Noise, second_beside, soon, strictly
 from tests.world.transport import no_fault, on_a_socket, unreachable
@@ -235,6 +235,20 @@ def test_restored_ledger_adopts_a_regression_that_nobody_can_name(hospital: Cons
         assert agent.ledger.lost().loss.delta >= lost.loss.delta
         assert agent.lost_by("main")["main"].loss.rho == lost.loss.rho  # it may have been any data set's
     assert answer(hospital, request(3)) is not None
+
+
+def test_approval_that_came_to_nothing_explains_no_regression_away(hospital: Consortium) -> None:
+    backup = LocalUser(hospital).back_up()
+    release = hospital.propose(n=ROWS)
+    hospital.step("clinic")
+    assert "clinic" in hospital.coordinator.found(release).approvals
+    answer(hospital, request(1))
+    with hospital.agent("clinic") as agent:
+        lost = agent.ledger.lost()
+    LocalUser(hospital).restore(backup)
+    branch = adopt_all(hospital)
+    assert [found.release for found in branch.releases] == [release]
+    assert branch.unexplained == lost.approximate()
 
 
 def test_restored_ledger_adopts_both_figures_of_keyed_charges_named_or_not(tmp_path: Path) -> None:
