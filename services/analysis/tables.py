@@ -2,7 +2,7 @@
 
 Counts c are unbiased sums of a release with noise of known covariance N. Intervals for the population also count that
 people are drawn from it: Cov(c) = N + diag(E c), which for shares and ratios is the multinomial law
-(docs/questions.md#what-the-intervals-hold).
+(docs/design/inference.md#tables-and-curves).
 
 Joint shares have less error than counts on average. They are never negative, and an attribute has the same margin in
 every table. By empirical Bayes (Efron and Morris, 1973), what a table has beyond independence shrinks by how much of it

@@ -26,7 +26,7 @@ from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.estimation.entry_noise import Array
 
 USUAL = 0.5
-"""How far two features usually change a mean together, beside what each does alone (docs/odds-ratios.md)."""
+"""How far two features usually change a mean together, beside what each does alone (docs/design/inference.md)."""
 _SHORT = 0.45
 """A further error, in units of the stated one, with which 95 % intervals hold 93 %."""
 

@@ -5,7 +5,7 @@
 with phi the indicators of levels and their products for two attributes, m their released means, V the covariance of the
 noise in m, and w_0 a tree of the strongest pairs (Chow and Liu, 1968). Then m - E_w phi = lambda V theta: rows fit the
 release as closely as its noise allows. Evidence chooses lambda, and so how closely (`_ridge`). On three attributes rows
-say what follows from pairs (docs/odds-ratios.md).
+say what follows from pairs (docs/design/inference.md).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-/* Weighted rows of docs/odds-ratios.md, and paths of services/analysis. A part of `../loops.c`. */
+/* Weighted rows of docs/design/inference.md, and paths of services/analysis. A part of `../loops.c`. */
 
 /* sums[a, b] += weights[i] for features a <= b that row i has, which are features[starts[i] : starts[i + 1]] in order.
    Nothing is done but additions in one order, so every compiler makes the same bits. As many lines of sums at a time as
