@@ -243,7 +243,6 @@ def test_approval_that_came_to_nothing_explains_no_regression_away(hospital: Con
     with hospital.agent("clinic") as agent:
         agent.step(strictly)
         agent.approve(release, BY_A_PERSON)
-        agent.step(strictly)
     assert "clinic" in hospital.coordinator.found(release).approvals
     answer(hospital, request(1))
     with hospital.agent("clinic") as agent:
