@@ -435,7 +435,7 @@ def _propose_routes(api: LocalApi) -> APIRouter:
         ] = None,
     ) -> ProposedView:
         """Propose a release in this member's name, signed with its key. Every member that it names decides on it."""
-        owner = "" if request.state.operator else request.state.token
+        owner = "" if request.state.operator else request.state.digest
         study = await document(request, Study)
         return await run_in_threadpool(agents.propose, study, owner=owner, key=idempotency_key, consortium=consortium)
 

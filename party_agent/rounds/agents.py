@@ -66,8 +66,9 @@ class Agents(Party):
         """Sign a study's release spec with this party's key, as any member may, and send it.
 
         What is signed for a caller's `key` is kept before it is sent, so that repeating the call sends the same
-        document again. That changes nothing, and never asks everybody's budget twice. `owner` is the name of the
-        caller's token; empty for the operator. `consortium` names one, if this party belongs to several.
+        document again. That changes nothing, and never asks everybody's budget twice. `owner` is the digest of
+        the caller's token, as names come again; empty for the operator. `consortium` names one, if this party belongs
+        to several.
         """
         agent = self._agent(consortium)
         kept = self._kept(agent, owner, key)

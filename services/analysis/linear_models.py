@@ -13,6 +13,7 @@ from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.result import Fit
 from commingle.services.fit.subjects import about_subjects, usable
 from commingle.services.results import Result, ResultColumn, ResultTable
+from commingle.shared.estimation.diagnostics import bent_by_cutting, cut_rows
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import Coverage, Diagnostics, IntervalFor, inverse, names_of, residual
 from commingle.shared.estimation.prepared import PreparedMoments
@@ -217,7 +218,7 @@ def _second_stage(
         counts_spread=False,
         diagnostics=_UNKNOWN,
         subjects=whose.notes,
-        warnings=(*warnings, *whose.doubts),
+        warnings=(*warnings, *cut_rows(prepared.cut, system.lost), *whose.doubts),
         schema=plain.schema[: len(features)],
     )
 
@@ -226,7 +227,8 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
     """Coefficients b (p_x,) of all terms of the system, 0 for those not in x, and their covariance.
 
     b = J S_zy,  J = (B^T W B)^-1 B^T W,  B = S_zx,  W = G_zz^-1: consistent because S_hat = G - k V is, and efficient
-    because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise this is two-stage least squares.
+    because the moments S_z. c vary as G_zz does (Hansen 1982). Without noise this is two-stage least squares. What
+    cutting may bend of S_zy counts as in other fits.
     Cov(b) = J Omega_zz J^T with the mechanism's Omega. Drawing from a population adds sigma^2 J S_zz J^T to it.
     """
     S = system.xx - system.rows * system.V_xx
@@ -243,8 +245,10 @@ def solve(system: System, x: NDArray[np.intp], z: NDArray[np.intp], interval_for
     if interval_for == "population":
         added = method.sampling(rows=system.rows, n=system.n, interval_for=interval_for)
         Omega = Omega + max(0.0, r.signal) * added * S[within]
+    through = np.zeros_like(S)  # b = through S_.y, whose entries cutting may bend
+    through[np.ix_(x, z)] = J
     cov[np.ix_(x, x)] = J @ Omega @ J.T
-    return b, cov
+    return b, cov + bent_by_cutting(system, through)
 
 
 def _cautions(stages: tuple[Comparison, ...]) -> tuple[str, ...]:

@@ -167,6 +167,14 @@ def mean_squares(stage: FirstStage, sums: Sequence[int], centre: NDArray[np.int6
     return found
 
 
+def mean_square_errors(stage: FirstStage, centre: NDArray[np.int64], *, n: int) -> NDArray[np.float64]:
+    """(d,) standard deviations of the noise in `mean_squares` for n subjects; an indicator's square is itself."""
+    about, sigma = centre / SCALE, stage.sigma / SCALE / n
+    found, numeric = np.abs(1 - 2 * about) * sigma, _numeric(stage.attributes)
+    found[numeric] = np.hypot(stage.square_sigma / SCALE**2 / n, 2 * about[numeric] * sigma)
+    return np.asarray(found)
+
+
 def scaling(stage: FirstStage, sums: NDArray[np.int64], *, radius_squared: Fraction) -> IntegerMap:
     """The map of a party's rows that follows from its noisy `FirstStage.sums`, whatever they are; it can be undone.
 

@@ -23,14 +23,18 @@ from commingle.shared.estimation.method import (
 )
 from commingle.shared.estimation.system import System, centre
 
-_BENT = 1 / 4
+_BENT = 1 / 3
 """Standard deviation of what is bent, over what cutting took; measured (docs/coverage.md#rows-that-were-cut)."""
 SIGNIFICANCE = 0.05
+_COUNTED = (
+    "Intervals count what that may bend, and are wider for it (docs/coverage.md#rows-that-were-cut). A study whose "
+    "numbers have cuts, or that has one stage (study new --one-stage), cuts no rows."
+)
 _NOT_COUNTED = (
     "These figures may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
     'says "first_stage_share": null for each member (study new --one-stage), cuts no rows.'
 )
-_TOLD = 0.01  # part of a column's variance that cutting took, from which on we say so
+_TOLD = 0.01  # part of a column's variance that cutting took, from which on we say so, and count the error of it
 
 
 def covariance(
@@ -59,14 +63,18 @@ def covariance(
     if interval_for == "population":
         drawn = method.population(system, r, H, omega)
         cov = cov + (drawn if spread is None else spread @ drawn @ spread.T)
-    return cov + _bent(system, H), interval_for
+    return cov + bent_by_cutting(system, H), interval_for
 
 
-def _bent(system: System, H: Array) -> Array:
-    """Cov(b) of what cutting may bend: H diag(g) H, g_j = (_BENT (l_j + l_y) / 2)^2 X_jj yy without their noise."""
-    if system.lost is None:
+def bent_by_cutting(system: System, H: Array) -> Array:
+    """Cov(b) of what cutting may bend: H diag(g) H', g_j = (_BENT (l_j + l_y) / 2)^2 X_jj yy without their noise.
+
+    Cutting changes the entry g_j by the sum over rows of (1 - s^2) x_j e, s the part of a row that is left: at most
+    sqrt(l_j X_jj l_e ee), and nearly that if the relation to the largest values bends.
+    """
+    if system.lost is None or system.may_have_lost is None:
         return np.zeros_like(H)
-    c, lost = centre(system), system.lost
+    c, lost = centre(system), np.where(system.lost < _TOLD, system.lost, system.may_have_lost)
     noise = c.rows * np.append(np.diag(c.V), system.v_yy)
     spread = np.append(np.zeros(int(system.intercept)), np.maximum(np.append(np.diag(c.X), c.yy) - noise, 0))
     bent = _BENT * (lost[:-1] + lost[-1]) / 2
@@ -128,7 +136,7 @@ def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True
     if lost is not None and (most := float(lost.max())) >= _TOLD:
         said.append(
             f"Rows were cut at a norm before noise was added, which took about {most:.0%} of what one of these columns "
-            "varies. " + ("Intervals count what that may bend (docs/coverage.md)." if counted else _NOT_COUNTED)
+            "varies. " + (_COUNTED if counted else _NOT_COUNTED)
         )
     return said
 

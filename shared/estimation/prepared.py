@@ -20,7 +20,7 @@ from commingle.shared.documents.statements import Sums
 from commingle.shared.documents.subsets import subset_words
 from commingle.shared.documents.terms import expected_kept
 from commingle.shared.dp.fixed_point import SCALE, IntegerMap, presence
-from commingle.shared.dp.two_stages import FirstStage, mean_squares
+from commingle.shared.dp.two_stages import FirstStage, mean_square_errors, mean_squares
 from commingle.shared.errors import MomentsMismatchError, UnknownAttributeError
 from commingle.shared.estimation.entry_noise import Array, PairLaw
 from commingle.shared.estimation.pairwise import Counts, Pairs
@@ -39,23 +39,29 @@ class Stage:
     applied: IntegerMap | None  # the map that follows; None if rows stay as they are encoded
 
 
-def lost_to_cutting(spec: ReleaseSpec, stages: Sequence[Stage], moments: Array) -> Array:
-    """(p,) the lost share of each column's mean square about its map's centre, 0 for the intercept.
+def lost_to_cutting(spec: ReleaseSpec, stages: Sequence[Stage], moments: Array) -> tuple[Array, Array]:
+    """(p,) the lost share of each column's mean square about its map's centre, 0 for the intercept; and with an error.
 
-    `moments`, (p, p), is an unbiased estimate of encoded columns' second moments, with cut rows as published.
+    `moments`, (p, p), is an unbiased estimate of encoded columns' second moments, with cut rows as published. The
+    second is larger by one standard error of the first stage's noise, which has the least part of the budget.
     """
-    means, squares, lost, start = moments[0] / moments[0, 0], np.diag(moments) / moments[0, 0], [0.0], 1
+    means, squares, start = moments[0] / moments[0, 0], np.diag(moments) / moments[0, 0], 1
+    lost, at_most = [0.0], [0.0]
     for party, stage in zip(spec.parties, stages, strict=True):
         own = slice(start, start + len(party.columns))
         applied, start = stage.applied, own.stop
         if stage.planned is None or stage.sums is None or applied is None:
             lost += [0.0] * (own.stop - own.start)
+            at_most += [0.0] * (own.stop - own.start)
             continue
         about = applied.centre / SCALE
         left = squares[own] - 2 * about * means[own] + about**2
-        whole = mean_squares(stage.planned, stage.sums, applied.centre)
-        lost += np.clip(1 - left / np.maximum(whole, _LEAST), 0, 1).tolist()
-    return np.array(lost)
+        whole = np.maximum(mean_squares(stage.planned, stage.sums, applied.centre), _LEAST)
+        noise = mean_square_errors(stage.planned, applied.centre, n=stage.planned.count(stage.sums[0]))
+        kept = np.clip(left / whole, 0, 1)
+        lost += (1 - kept).tolist()
+        at_most += np.clip(1 - left / whole + kept * noise / whole, 0, 1).tolist()
+    return np.array(lost), np.array(at_most)
 
 
 def pairs_of(moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Pairs:
@@ -170,7 +176,9 @@ class PreparedMoments:
     cut: tuple[str, ...] = ()  # parties whose rows may have been cut to a norm, and no figure says how much
     # attributes in rows that may have been cut to a norm, whether or not a figure says how much
     shortened: frozenset[str] = frozenset()
-    lost: Array | None = None  # (p,) what cutting took of each column's mean square, as far as first stages say
+    # (p,) what cutting took of each column's mean square, as far as first stages say; and with one standard error
+    lost: Array | None = None
+    may_have_lost: Array | None = None
     # for keyed subjects, the source of `gram`; `entry_variance` is then about its means
     pairs: Pairs | None = None
     # by party, the people whom its share is about, in a sentence; no entry if it is all that it holds
@@ -203,7 +211,8 @@ class PreparedMoments:
         made = replace(made, cut=cut, shortened=frozenset(a.name for p, _ in may for a in p.attributes))
         if all(stage.sums is None for stage in stages):
             return made
-        return replace(made, lost=lost_to_cutting(spec, stages, made.gram - made.rows * made.V))
+        lost, at_most = lost_to_cutting(spec, stages, made.gram - made.rows * made.V)
+        return replace(made, lost=lost, may_have_lost=at_most)
 
     @classmethod
     def _of_listed(cls, moments: SecondMoments, spec: ReleaseSpec, stages: Sequence[Stage]) -> Self:

@@ -46,8 +46,9 @@ class System:
     target: int
     features: tuple[int, ...]
     rows: int
-    # (p_x + 1,) what cutting took of the mean squares of terms and label; None if it is not known
+    # (p_x + 1,) what cutting took of the mean squares of terms and label, None if it is not known; and with an error
     lost: Array | None = None
+    may_have_lost: Array | None = None
     # the noise in the entries of the blocks, where a release comes with it; it has no other
     entries: EntryNoise | None = None
 
@@ -152,6 +153,7 @@ def build_system(prepared: PreparedMoments, target: int, features: tuple[int, ..
         features=features,
         rows=rows,
         lost=None if prepared.lost is None else prepared.lost[index][first:],
+        may_have_lost=None if prepared.may_have_lost is None else prepared.may_have_lost[index][first:],
         entries=_entry_noise(prepared, index, basis[:, first:]),
     )
 

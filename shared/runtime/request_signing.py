@@ -109,6 +109,8 @@ def verify_request(
     """
     if not is_signed(head):
         raise RequestSignatureError("the request is not signed", remedy=_REMEDY)
+    if "#" in head.target:  # to the signature what follows is no part of the address, to a service it may be
+        raise RequestSignatureError("the request's address holds a fragment", remedy="Write # in an address as %23.")
     keys = _Keys(key_of)
     verifier = _Verifier(signature_algorithm=algorithms.ED25519, key_resolver=keys)
     required = _covered(head.method, (name for name, _ in head.headers))

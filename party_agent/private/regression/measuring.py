@@ -69,7 +69,7 @@ class Privacy:
 
         Replacing is removing and adding: (e, d)-DP for each makes (2e, (1 + exp(e)) d)-DP, so e = epsilon/2 and
         d = delta / (1 + exp(e)) (Dwork, Roth 2014, theorem 2.2 for (epsilon, delta)); both a little less, which
-        leaves room for the rounding here and in what is computed from them.
+        leaves room for the rounding here and in what is computed from them. Raises ParameterError: no d is left.
         """
         if not self.replaces:
             return self

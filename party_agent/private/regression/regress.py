@@ -112,6 +112,7 @@ class StagedMethod(Method):
 
 
 def _by_its_own_proof(privacy: Privacy) -> Loss:
+    privacy.as_add_remove()  # a method that asks for this must not find after the debit that there is none
     return Loss.approximate(privacy.epsilon, privacy.delta)
 
 

@@ -10,7 +10,7 @@ import pytest
 from commingle import PartyClient, Release
 from commingle.coordinator.publisher import prune
 from commingle.party_agent.errors import NotFoundError
-from commingle.party_agent.home.tokens import AgentScope
+from commingle.party_agent.home.tokens import AgentScope, revoke_token
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.proposals import RETENTION
 from commingle.shared.documents.dsse import SigningKey, seal
@@ -62,6 +62,14 @@ def test_same_key_proposes_once_whatever_happened_on_the_way(consortium: Consort
         assert other.propose(STUDY, key="monday").id != first
     with consortium.coordinator.hub.store.read() as tx:
         assert len(tx.releases.page(state=None, before=None, limit=10).items) == 3
+
+
+def test_new_token_of_a_revoked_ones_name_meets_none_of_its_keys(agent: Agent) -> None:
+    with party(agent, "propose") as system:
+        first = system.propose(STUDY, key="monday").id
+    revoke_token(agent.home, "propose", agent.clock())
+    with party(agent, "propose") as system:
+        assert system.propose(STUDY, key="monday").id != first
 
 
 def test_calls_with_one_key_at_one_time_propose_once(consortium: Consortium, agent: Agent) -> None:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.release_law import of_parties, proposed, study_of
+from commingle.services.analysis import two_stage
 from commingle.services.fit import Fit, fit_prepared
 from commingle.shared.documents.row_maps import first_stage_of, row_map
-from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.documents.schema import Attribute, NumericAttribute
+from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.dp.fixed_point import quantise
 from commingle.shared.encoding import bounded_rows
 from commingle.shared.errors import MomentsMismatchError
@@ -17,11 +19,16 @@ from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import prepared_release, second_moments
 
-X, Y = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xy")
+X, Y, Z = (NumericAttribute(name=name, lower=-1, upper=1) for name in "xyz")
 N = 4_000
 
 
-SPEC = proposed(of_parties(study_of((X, Y), (2,), N, 5.0, mechanism="moments"), first_stage_share=0.15))
+def study(*attributes: Attribute) -> ReleaseSpec:
+    asked = study_of(attributes, (len(attributes),), N, 5.0, mechanism="moments")
+    return proposed(of_parties(asked, first_stage_share=0.15))
+
+
+SPEC = study(X, Y)
 
 
 def long_tailed(*, cubed: float) -> Array:
@@ -31,9 +38,9 @@ def long_tailed(*, cubed: float) -> Array:
     return np.column_stack([x, np.clip(0.3 * x + cubed * x**3 + 0.02 * draw.standard_normal(N), -1, 1)])
 
 
-def released(rows: Array) -> tuple[PreparedMoments, Array]:
+def released(rows: Array, spec: ReleaseSpec = SPEC) -> tuple[PreparedMoments, Array]:
     """The release without its noise, and the cut rows as they are undone."""
-    spec, q, [party] = SPEC, quantise(rows), SPEC.parties
+    q, [party], columns = quantise(rows), spec.parties, 1 + rows.shape[1]
     stage = first_stage_of(closed(spec), party)
     assert stage is not None
     sums = tuple(stage.sums(q).tolist())
@@ -41,7 +48,7 @@ def released(rows: Array) -> tuple[PreparedMoments, Array]:
     assert applied is not None
     cut = bounded_rows(party, applied, fraction_bits=spec.fraction_bits)(q) / 2**spec.fraction_bits
     published = np.column_stack([np.ones(N), cut])
-    stated = second_moments(spec, "0" * 64, np.zeros((3, 3), np.int64))
+    stated = second_moments(spec, "0" * 64, np.zeros((columns, columns), np.int64))
     gram = published.T @ published
     prepared = prepared_release(
         stated.model_copy(update={"gram": tuple(map(tuple, gram.tolist()))}), spec, {"p0": sums}
@@ -79,7 +86,7 @@ def test_interval_holds_the_slope_of_whole_rows_that_cutting_bent() -> None:
     prepared, _ = released(rows)
     products = np.cov(rows.T)
     slope = products[0, 1] / products[0, 0]
-    counted, uncounted = fitted(prepared), fitted(replace(prepared, lost=None))
+    counted, uncounted = fitted(prepared), fitted(replace(prepared, lost=None, may_have_lost=None))
     assert counted.coefficients == pytest.approx(uncounted.coefficients)
     low, high = uncounted.intervals[1]
     assert not low <= slope <= high
@@ -93,6 +100,23 @@ def test_rows_that_nothing_was_cut_from_have_the_interval_they_had() -> None:
     rows = np.random.default_rng(4).uniform(-0.9, 0.9, (N, 2))
     prepared, _ = released(rows)
     assert prepared.lost is not None
-    plain = fitted(replace(prepared, lost=None))
+    plain = fitted(replace(prepared, lost=None, may_have_lost=None))
     np.testing.assert_allclose(fitted(prepared).intervals, plain.intervals, rtol=1e-3)
     assert not any("cut at a norm" in warning for warning in fitted(prepared).warnings)
+
+
+def test_interval_by_instruments_counts_what_cutting_bent_and_says_so() -> None:
+    rows = long_tailed(cubed=0.3)
+    z = np.clip(rows[:, 0] + 0.02 * np.random.default_rng(5).standard_normal(N), -1, 1)
+    prepared, _ = released(np.column_stack([rows, z]), study(X, Y, Z))
+    products = np.cov(np.column_stack([rows, z]).T)
+    slope = products[2, 1] / products[2, 0]
+    counted, uncounted = (
+        two_stage(each, "y", endogenous="x", instruments="z", interval_for="table").fit
+        for each in (prepared, replace(prepared, lost=None, may_have_lost=None))
+    )
+    low, high = uncounted.intervals[1]
+    assert not low <= slope <= high
+    low, high = counted.intervals[1]
+    assert low <= slope <= high
+    assert [w for w in counted.warnings if "cut at a norm" in w and "Intervals count" in w]

@@ -107,6 +107,7 @@ ALTERED: dict[str, Callable[[RequestHead], RequestHead]] = {
     "path": lambda h: RequestHead(h.method, h.target.replace("/a", "/b"), h.headers),
     "query": lambda h: RequestHead(h.method, h.target.replace("x=1", "x=2"), h.headers),
     "query left out": lambda h: RequestHead(h.method, h.target.partition("?")[0], h.headers),
+    "query behind a fragment": lambda h: RequestHead(h.method, f"{h.target}#&y=2", h.headers),
     "digest": with_header("content-digest", body_digest(sha256(b"other").digest())),
     "no digest": without("content-digest"),
     "content type": with_header("content-type", "text/plain"),

@@ -80,6 +80,13 @@ def test_posterior_methods_approach_least_squares_as_rows_are_added(name: str, c
     assert errors[1] < 0.2
 
 
+@pytest.mark.parametrize("name", ["adaops", "ops", "objpert"])
+def test_epsilon_that_leaves_no_delta_to_a_group_of_two_has_no_cost(name: str) -> None:
+    [calibration] = METHODS[name].calibrations
+    with pytest.raises(ParameterError, match="delta"):
+        METHODS[name].cost(privacy(1600.0, 1e-6, adjacency=Adjacency.REPLACE_ONE, calibration=calibration))
+
+
 @pytest.mark.parametrize("method", EXACT, ids=lambda m: m.name)
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("calibration", sorted(GAUSSIAN))
