@@ -33,7 +33,7 @@ from commingle.shared.documents.statements import (
 )
 from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.release.rounds import Abort, Refused, advance, complete
-from commingle.shared.wire import PartyKey, PartyRecord, SealedLinkageKey
+from commingle.shared.wire import PartyKey, PartyRecord
 
 CoordinatorScope = Literal["read", "operate"]
 _TOKEN_PREFIX = "commingle-token.v1"  # noqa: S105 - no secret
@@ -222,11 +222,6 @@ def relay(coordinator: Coordinator, recipient: str, sender: str, envelope: Envel
     return True
 
 
-def linkage_keys(coordinator: Coordinator, recipient: str) -> tuple[SealedLinkageKey, ...]:
-    with coordinator.store.read() as tx:
-        return tx.linkage.of(require_party(tx, recipient).name)
-
-
 def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, after: str) -> bool:
     """Keep a member's newest ledger head, which has to follow the head that is kept; whether it is new.
 
@@ -239,7 +234,7 @@ def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, aft
             raise SignatureError(
                 "the ledger head is signed with a key that was never this member's", remedy="Sign it with the member's."
             )
-        newest = next((open_head(_signed(text))[0] for text in tx.heads.history(party, below=None, limit=1)), None)
+        newest = next((open_head(signed)[0] for signed in tx.heads.history(party, below=None, limit=1)), None)
         if newest is not None and newest.head == offered.head:
             return False
         if (refused := _refuse(newest, offered, after=after)) is not None:
@@ -253,17 +248,7 @@ def witness(coordinator: Coordinator, party: str, signed: SignedDocument, *, aft
 
 def newest_heads(coordinator: Coordinator) -> tuple[SignedDocument, ...]:
     with coordinator.store.read() as tx:
-        return tuple(map(_signed, tx.heads.newest_of_each()))
-
-
-def head_history(coordinator: Coordinator, party: str, *, below: int | None, limit: int) -> tuple[SignedDocument, ...]:
-    """A member's statements below a height, the newest first. Raises UnknownError."""
-    with coordinator.store.read() as tx:
-        return tuple(map(_signed, tx.heads.history(require_party(tx, party).name, below=below, limit=limit)))
-
-
-def _signed(text: str) -> SignedDocument:
-    return decode(SignedDocument, text.encode())
+        return tuple(decode(SignedDocument, text.encode()) for text in tx.heads.newest_of_each())
 
 
 def _refuse(newest: LedgerHead | None, offered: LedgerHead, *, after: str) -> Refused | None:

@@ -4,7 +4,6 @@ import hmac
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from errno import errorcode
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -17,7 +16,6 @@ from commingle.coordinator.coordinator import Coordinator, require_release
 from commingle.coordinator.errors import ReplayedRequestError, RevokedError, StorageError, UnauthenticatedError
 from commingle.coordinator.members import CoordinatorScope
 from commingle.coordinator.rounds import Expected
-from commingle.coordinator.store.members import TokenRow
 from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.documents.model import text_digest
 from commingle.shared.errors import CommingleError
@@ -51,120 +49,6 @@ _READING: _Security = [{}, *_SIGNED, {"HTTPBearer": []}]  # a coordinator says w
 _PROPOSING: _Security = [*_SIGNED, {"HTTPBearer": []}]
 _OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v1/coordinator"})
 _FOR_MEMBERS = ("/ledger-heads", "/columns", "/columns/{party}", "/replies", "/replies/{party}")
-
-
-def require_party(coordinator: Coordinator, head: RequestHead, party: str) -> SignedRequest:
-    said, remedy = f"the request is not signed by {party}", "A member decides and uploads for itself only."
-    return _require_signer(coordinator, head, lambda signer: signer == party, said, remedy=remedy)
-
-
-def require_member(coordinator: Coordinator, head: RequestHead, release: str) -> SignedRequest:
-    def is_member(signer: str | None) -> bool:
-        with coordinator.store.read() as tx:
-            return signer in require_release(tx, release).shares
-
-    said = "the request is not signed by a member of this release"
-    remedy = "What members of a release exchange is for them alone."
-    return _require_signer(coordinator, head, is_member, said, remedy=remedy)
-
-
-def require_enrolled(coordinator: Coordinator, head: RequestHead) -> SignedRequest:
-    said, remedy = "the request is not signed by a member", "Ledger heads are for members only."
-    return _require_signer(coordinator, head, lambda signer: signer is not None, said, remedy=remedy)
-
-
-def require_proposer(coordinator: Coordinator, head: RequestHead) -> SignedRequest | None:
-    """The request, if a member or the coordinator signed it; None if a token of scope `operate` lets it in."""
-    if not is_signed(head) and head.header("authorization") is not None:
-        _require_token(coordinator, head, "operate")
-        return None
-    request, _ = _verify_signature(coordinator, head)
-    _refuse_replay(coordinator, request)
-    return request
-
-
-def require_reader(coordinator: Coordinator, head: RequestHead) -> str | None:
-    """Refuse a caller who may not read. Returns the member that signed the request, unless it is a replay.
-
-    Every signature is checked. A replay is refused only if reading is not public: otherwise it shows nothing that is
-    not shown to everybody. No read writes to the database (`Reads`).
-    """
-    if is_signed(head):
-        request, signer = _verify_signature(coordinator, head)
-        if not coordinator.public_reads:
-            _refuse_replay(coordinator, request)
-        elif signer is None or not coordinator.reads.remember(request, now=coordinator.clock()):
-            return None
-        return None if signer is None else signer.name
-    if not coordinator.public_reads:
-        _require_token(coordinator, head, "read")
-    return None
-
-
-def _require_signer(
-    coordinator: Coordinator, head: RequestHead, may: Callable[[str | None], bool], refused: str, *, remedy: str
-) -> SignedRequest:
-    request, signer = _verify_signature(coordinator, head)
-    if not may(None if signer is None else signer.name):
-        raise ScopeError(refused, remedy=remedy)
-    _refuse_replay(coordinator, request)
-    return request
-
-
-def _verify_signature(coordinator: Coordinator, head: RequestHead) -> tuple[SignedRequest, PartyRecord | None]:
-    own = coordinator.key.verifying_key
-    found: list[PartyRecord] = []
-
-    def key_of(fingerprint: str) -> VerifyingKey | None:
-        if fingerprint == own.fingerprint:
-            return own
-        with coordinator.store.read() as tx:
-            member = tx.members.by_key(fingerprint)
-        if member is None:
-            return None
-        found.append(member)
-        return VerifyingKey.from_hex(member.signing_key)
-
-    request = verify_request(head, audience=own.fingerprint, key_of=key_of, now=coordinator.clock())
-    signer = found[0] if found else None
-    if signer is not None and signer.revoked is not None:
-        raise RevokedError(
-            f"{signer.name} has not been a member since {signer.revoked:%Y-%m-%d %H:%M} UTC",
-            remedy="Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
-        )
-    return request, signer
-
-
-def _refuse_replay(coordinator: Coordinator, request: SignedRequest) -> None:
-    if request.body is None:  # it reads
-        new = coordinator.reads.remember(request, now=coordinator.clock())
-    else:
-        with coordinator.store.write() as tx:
-            new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=coordinator.clock())
-    if not new:
-        raise ReplayedRequestError(
-            "this very request was received before",
-            remedy="A repetition is signed afresh, with a new nonce; if you did not repeat it, somebody else did.",
-        )
-
-
-def _require_token(coordinator: Coordinator, head: RequestHead, scope: CoordinatorScope) -> None:
-    kind, _, text = (head.header("authorization") or "").partition(" ")
-    digest = text_digest(text.strip())
-    with coordinator.store.read() as tx:
-        token = tx.access.token(digest=digest) if kind.lower() == "bearer" else None
-    # found by the digest of 256 random bits: there is nothing to be learned from how long the search takes
-    if token is None or not hmac.compare_digest(token.digest, digest) or not _valid(token, coordinator.clock()):
-        raise UnauthenticatedError(
-            "neither a member's signature nor a valid token",
-            remedy="Ask the coordinator's operator for a token and send it: Authorization: Bearer …",
-        )
-    if scope not in _IMPLIED[token.scope]:
-        raise ScopeError(f"this token does not have the scope {scope}", remedy="Ask for a token of that scope.")
-
-
-def _valid(token: TokenRow, now: datetime) -> bool:
-    return token.revoked is None and (token.expires is None or now < token.expires)
 
 
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:
@@ -219,30 +103,41 @@ class Authenticator:
         self._arriving = Arriving()
 
     async def reader(self, request: Request) -> str | None:
+        """Refuse a caller who may not read. Returns the member that signed the request, unless it is a replay.
+
+        Every signature is checked. A replay is refused only if reading is not public: otherwise it shows nothing that
+        is not shown to everybody. No read writes to the database (`Reads`).
+        """
         if request.method in {"GET", "HEAD"}:
-            return await run_in_threadpool(require_reader, self._coordinator, head_of(request))
+            return await run_in_threadpool(self._reader, head_of(request))
         return None
 
     async def member(self, request: Request, release: str) -> None:
-        await run_in_threadpool(require_member, self._coordinator, head_of(request), release)
+        def is_member(signer: str | None) -> bool:
+            with self._coordinator.store.read() as tx:
+                return signer in require_release(tx, release).shares
+
+        said = "the request is not signed by a member of this release"
+        remedy = "What members of a release exchange is for them alone."
+        await run_in_threadpool(self._signer, request, is_member, said, remedy)
 
     async def enrolled(self, request: Request) -> None:
-        await run_in_threadpool(require_enrolled, self._coordinator, head_of(request))
+        await run_in_threadpool(self._enrolled, request)
 
     async def enrolled_body(self, request: Request) -> bytes:
-        return await self._body(request, lambda: require_enrolled(self._coordinator, head_of(request)))
+        return await self._body(request, self._enrolled)
 
     async def unsigned_body(self, request: Request) -> bytes:
-        return await self._body(request, lambda: None)
+        return await self._body(request, lambda _: None)
 
     async def party_body(self, request: Request, party: str) -> bytes:
-        return await self._body(request, lambda: require_party(self._coordinator, head_of(request), party))
+        return await self._body(request, partial(self._party, party=party))
 
     async def sender_body(self, request: Request, sender: str) -> bytes:
         return await self.party_body(request, sender)
 
     async def proposer_body(self, request: Request) -> bytes:
-        return await self._body(request, lambda: require_proposer(self._coordinator, head_of(request)))
+        return await self._body(request, self._proposer)
 
     async def upload(
         self, request: Request, party: str, *, expect: Callable[[], Upload], store: Callable[[Upload, BinaryIO], Stored]
@@ -255,7 +150,7 @@ class Authenticator:
         body, coordinator = Body(request), self._coordinator
 
         def admit() -> tuple[Upload, BinaryIO]:
-            body.digest = require_party(coordinator, head_of(request), party).body
+            body.digest = self._party(request, party=party).body
             expected = expect()
             self._require_room(expected.limit)
             return expected, coordinator.blobs.scratch()
@@ -287,15 +182,103 @@ class Authenticator:
             )
         self._coordinator.disks.require(2 * limit)  # while it comes, and beside that while it is stored
 
-    async def _body(self, request: Request, check: Callable[[], SignedRequest | None]) -> bytes:
+    async def _body(self, request: Request, check: Callable[[Request], SignedRequest | None]) -> bytes:
         body = Body(request)
         try:
-            signed = await run_in_threadpool(check)
+            signed = await run_in_threadpool(check, request)
             body.digest = None if signed is None else signed.body
             return await body.read(JSON_LIMIT)
         except CommingleError:
             await body.drain()
             raise
+
+    def _reader(self, head: RequestHead) -> str | None:
+        coordinator = self._coordinator
+        if is_signed(head):
+            request, signer = self._verify_signature(head)
+            if not coordinator.public_reads:
+                self._refuse_replay(request)
+            elif signer is None or not coordinator.reads.remember(request, now=coordinator.clock()):
+                return None
+            return None if signer is None else signer.name
+        if not coordinator.public_reads:
+            self._require_token(head, "read")
+        return None
+
+    def _party(self, request: Request, *, party: str) -> SignedRequest:
+        said, remedy = f"the request is not signed by {party}", "A member decides and uploads for itself only."
+        return self._signer(request, lambda signer: signer == party, said, remedy)
+
+    def _enrolled(self, request: Request) -> SignedRequest:
+        said, remedy = "the request is not signed by a member", "Ledger heads are for members only."
+        return self._signer(request, lambda signer: signer is not None, said, remedy)
+
+    def _proposer(self, request: Request) -> SignedRequest | None:
+        # None if a token of scope `operate` lets it in; otherwise a member or the coordinator has signed it
+        head = head_of(request)
+        if not is_signed(head) and head.header("authorization") is not None:
+            self._require_token(head, "operate")
+            return None
+        signed, _ = self._verify_signature(head)
+        self._refuse_replay(signed)
+        return signed
+
+    def _signer(self, request: Request, may: Callable[[str | None], bool], refused: str, remedy: str) -> SignedRequest:
+        signed, signer = self._verify_signature(head_of(request))
+        if not may(None if signer is None else signer.name):
+            raise ScopeError(refused, remedy=remedy)
+        self._refuse_replay(signed)
+        return signed
+
+    def _verify_signature(self, head: RequestHead) -> tuple[SignedRequest, PartyRecord | None]:
+        coordinator, own = self._coordinator, self._coordinator.key.verifying_key
+        found: list[PartyRecord] = []
+
+        def key_of(fingerprint: str) -> VerifyingKey | None:
+            if fingerprint == own.fingerprint:
+                return own
+            with coordinator.store.read() as tx:
+                member = tx.members.by_key(fingerprint)
+            if member is None:
+                return None
+            found.append(member)
+            return VerifyingKey.from_hex(member.signing_key)
+
+        request = verify_request(head, audience=own.fingerprint, key_of=key_of, now=coordinator.clock())
+        signer = found[0] if found else None
+        if signer is not None and signer.revoked is not None:
+            raise RevokedError(
+                f"{signer.name} has not been a member since {signer.revoked:%Y-%m-%d %H:%M} UTC",
+                remedy="Ask the coordinator's operator for an invite: in the same name if it left, else in another.",
+            )
+        return request, signer
+
+    def _refuse_replay(self, request: SignedRequest) -> None:
+        coordinator, now = self._coordinator, self._coordinator.clock()
+        if request.body is None:  # it reads
+            new = coordinator.reads.remember(request, now=now)
+        else:
+            with coordinator.store.write() as tx:
+                new = tx.access.remember(request.signer, request.nonce, forget=request.forget, now=now)
+        if not new:
+            raise ReplayedRequestError(
+                "this very request was received before",
+                remedy="A repetition is signed afresh, with a new nonce; if you did not repeat it, somebody else did.",
+            )
+
+    def _require_token(self, head: RequestHead, scope: CoordinatorScope) -> None:
+        kind, _, text = (head.header("authorization") or "").partition(" ")
+        digest, now = text_digest(text.strip()), self._coordinator.clock()
+        with self._coordinator.store.read() as tx:
+            token = tx.access.token(digest=digest) if kind.lower() == "bearer" else None
+        # found by the digest of 256 random bits: there is nothing to be learned from how long the search takes
+        if token is None or not hmac.compare_digest(token.digest, digest) or not token.holds(now):
+            raise UnauthenticatedError(
+                "neither a member's signature nor a valid token",
+                remedy="Ask the coordinator's operator for a token and send it: Authorization: Bearer …",
+            )
+        if scope not in _IMPLIED[token.scope]:
+            raise ScopeError(f"this token does not have the scope {scope}", remedy="Ask for a token of that scope.")
 
 
 def security_of(method: str, path: str) -> _Security:

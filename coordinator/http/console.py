@@ -23,7 +23,6 @@ _LOOK_MILLISECONDS = 2000
 def create_console(coordinator: Coordinator, door: Door) -> FastAPI:
     site = Site(_TEMPLATES, name=coordinator.name, pages=_PAGES, shown={"look": _LOOK_MILLISECONDS})
     console = ConsolePages(site, door)
-    pages = _Pages(coordinator)
     app = console.application()
 
     def show(request: Request, page: str, context: Callable[[], Mapping[str, Any]]) -> Response:
@@ -34,44 +33,39 @@ def create_console(coordinator: Coordinator, door: Door) -> FastAPI:
 
     @app.get("/")
     def rounds(request: Request) -> Response:
-        return show(request, "rounds.html", lambda: pages.rounds(request.query_params.get("cursor")))
+        def told() -> Mapping[str, Any]:
+            with coordinator.store.read() as tx:
+                found = tx.releases.page(before=decode_cursor(request.query_params.get("cursor")), limit=_PAGE)
+                counts = tx.releases.counts()
+            return {"items": found.items, "counts": counts, "next": encode_cursor(found.next)}
+
+        return show(request, "rounds.html", told)
 
     @app.get("/rounds/{release}")
     def one_round(request: Request, release: str) -> Response:
-        return show(request, "round.html", lambda: pages.round(release))
+        def told() -> Mapping[str, Any]:
+            with coordinator.store.read() as tx:
+                it = release_details(require_release(tx, release))
+                events = tx.events.after(0, limit=_MOST_EVENTS, release=release)
+            spec = None if it.spec is None else read_spec(it.spec.payload_bytes)
+            return {
+                "it": it,
+                "headline": it.study if spec is None else headline_of(it.study, spec.stated),
+                "stated": () if spec is None else spec.stated_sentences,
+                "waits": it.waits_for,
+                "events": events[::-1],
+            }
+
+        return show(request, "round.html", told)
 
     @app.get("/members")
     def members(request: Request) -> Response:
-        return show(request, "members.html", lambda: pages.members(request.query_params.get("cursor")))
+        def told() -> Mapping[str, Any]:
+            with coordinator.store.read() as tx:
+                found = tx.members.page(after=decode_cursor(request.query_params.get("cursor")), limit=_PAGE)
+            fingerprint = coordinator.key.fingerprint
+            return {"items": found.items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}
+
+        return show(request, "members.html", told)
 
     return app
-
-
-class _Pages:
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-
-    def rounds(self, cursor: str | None) -> Mapping[str, Any]:
-        with self._coordinator.store.read() as tx:
-            found = tx.releases.page(before=decode_cursor(cursor), limit=_PAGE)
-            counts = tx.releases.counts()
-        return {"items": found.items, "counts": counts, "next": encode_cursor(found.next)}
-
-    def round(self, release: str) -> Mapping[str, Any]:
-        with self._coordinator.store.read() as tx:
-            it = release_details(require_release(tx, release))
-            events = tx.events.after(0, limit=_MOST_EVENTS, release=release)
-        spec = None if it.spec is None else read_spec(it.spec.payload_bytes)
-        return {
-            "it": it,
-            "headline": it.study if spec is None else headline_of(it.study, spec.stated),
-            "stated": () if spec is None else spec.stated_sentences,
-            "waits": it.waits_for,
-            "events": events[::-1],
-        }
-
-    def members(self, cursor: str | None) -> Mapping[str, Any]:
-        with self._coordinator.store.read() as tx:
-            found = tx.members.page(after=decode_cursor(cursor), limit=_PAGE)
-        fingerprint = self._coordinator.key.fingerprint
-        return {"items": found.items, "fingerprint": fingerprint, "next": encode_cursor(found.next)}

@@ -10,8 +10,6 @@ from commingle.coordinator.http.views import AfterQuery, HeadsQuery, PageQuery, 
 from commingle.coordinator.members import (
     depart,
     enrol,
-    head_history,
-    linkage_keys,
     newest_heads,
     publish_identity,
     relay,
@@ -105,7 +103,9 @@ def _add_heads(router: APIRouter, coordinator: Coordinator, auth: Authenticator)
     @router.get("/v1/parties/{party}/ledger-heads", dependencies=[Depends(auth.enrolled)])
     def list_heads(party: str, query: Annotated[HeadsQuery, Query()]) -> LedgerHeads:
         """What a member has stated of its ledger, the newest first. For members only."""
-        return LedgerHeads(items=head_history(coordinator, party, below=query.below, limit=query.limit))
+        with coordinator.store.read() as tx:
+            name = require_party(tx, party).name
+            return LedgerHeads(items=tx.heads.history(name, below=query.below, limit=query.limit))
 
     @router.put(
         "/v1/parties/{party}/ledger-heads", status_code=201, responses=AGAIN, openapi_extra=takes(SignedDocument)
@@ -136,7 +136,8 @@ def _add_linkage(router: APIRouter, coordinator: Coordinator, auth: Authenticato
     @router.get("/v1/parties/{party}/linkage-keys", dependencies=[Depends(auth.reader)])
     def list_linkage_keys(party: str) -> SealedLinkageKeys:
         """Linkage keys that members sealed to this one. Nobody else can open them."""
-        return SealedLinkageKeys(items=linkage_keys(coordinator, party))
+        with coordinator.store.read() as tx:
+            return SealedLinkageKeys(items=tx.linkage.of(require_party(tx, party).name))
 
     @router.put(
         "/v1/parties/{party}/linkage-keys/{sender}", status_code=201, responses=AGAIN, openapi_extra=takes(Envelope)

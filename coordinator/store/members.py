@@ -37,6 +37,9 @@ class TokenRow:
     expires: datetime | None
     revoked: datetime | None
 
+    def holds(self, now: datetime) -> bool:
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
 
 Kept = TypeVar("Kept", Invite, PartyRecord, PartyKey, SealedLinkageKey, TokenRow)
 _DOCUMENTS: Mapping[str, Callable[[bytes], WireModel]] = {
@@ -167,7 +170,7 @@ _NEWEST_HEADS = (  # by member, of whom each has up to MOST_HEADS
 
 
 class WitnessedHeads(Part):
-    """How far members' ledgers have come: signed statements, as JSON texts."""
+    """How far members' ledgers have come: signed statements."""
 
     def add(self, head: LedgerHead, signed: SignedDocument) -> None:
         """Keep one more, and the newest `MOST_HEADS` in all."""
@@ -178,12 +181,14 @@ class WitnessedHeads(Part):
             own = ledger_heads.c.party == head.party
             self._connection.execute(delete(ledger_heads).where(own, ledger_heads.c.height < last))
 
-    def history(self, party: str, *, below: int | None, limit: int) -> tuple[str, ...]:
+    def history(self, party: str, *, below: int | None, limit: int) -> tuple[SignedDocument, ...]:
         """Heads below a height, the furthest first."""
         query = _HEADS if below is None else _HEADS.where(ledger_heads.c.height < below)
-        return tuple(self._connection.execute(query.limit(limit), {"of": party}).scalars())
+        texts = self._connection.execute(query.limit(limit), {"of": party}).scalars()
+        return tuple(decode(SignedDocument, text.encode()) for text in texts)
 
     def newest_of_each(self) -> tuple[str, ...]:
+        """As JSON texts, which the end of a release passes on as they are."""
         return tuple(self._connection.execute(_NEWEST_HEADS).scalars())
 
 

@@ -92,14 +92,11 @@ def budget_of(ledger: LedgerView, cost: CostView | None = None) -> Budget:
     for kind, label, rho in parts:
         share = min(1.0, rho / cap) if cap else 0.0
         first = kind == "spent" and cost is not None
-        percent = remaining if kind == "left" else floor(100 * share) if first else 100 - remaining - _percent(segments)
+        others = sum(segment.percent for segment in segments)
+        percent = remaining if kind == "left" else floor(100 * share) if first else 100 - remaining - others
         segments.append(Segment(kind, label, percent, start, WIDTH * share))
         start += WIDTH * share
     return Budget(tuple(segments), asked <= cap - spent, floor(left / asked) if asked else None)
-
-
-def _percent(segments: Sequence[Segment]) -> int:
-    return sum(segment.percent for segment in segments)
 
 
 def worth_of(item: ProposalView) -> Worth:
@@ -249,7 +246,7 @@ class Maker:
     def tokens(self) -> Mapping[str, LocalToken]:
         """The tokens that this session may revoke, by name."""
         known = local_tokens(self.home, self.now)
-        return {name: one for name, one in known.items() if self._may_revoke(one)}
+        return {name: one for name, one in known.items() if not self.person or one.is_of(self.person)}
 
     def make(self, name: str, scopes: frozenset[str], days: int) -> str:
         granted = frozenset(scope for scope in self.scopes if scope in scopes)
@@ -269,9 +266,6 @@ class Maker:
             raise NotFoundError("there is no such token of yours", remedy="Look at the list.")
         revoke_token(self.home, name, self.now, digest=token.digest)
         _log.info("token revoked", token=name, by=self.person or "the operator")
-
-    def _may_revoke(self, token: LocalToken) -> bool:
-        return not self.person or (not token.person and token.made_by == self.person)
 
 
 def maker_of(home: Home, session_token: str | None, now: datetime) -> Maker:

@@ -57,6 +57,10 @@ class LocalToken(Settings):
     made_by: str = ""
     used: AwareDatetime | None = None
 
+    def is_of(self, person: str) -> bool:
+        """Whether that person made it in a console, for a system."""
+        return not self.person and self.made_by == person
+
 
 class _Tokens(HomeFile):
     tokens: dict[str, LocalToken]
@@ -70,10 +74,6 @@ def local_tokens(home: Home, now: datetime) -> Mapping[str, LocalToken]:
 def _kept(home: Home) -> Mapping[str, LocalToken]:
     path = home.root / "tokens.json"
     return load_settings(_Tokens, path).tokens if path.exists() else {}
-
-
-def _made(token: LocalToken, person: str) -> bool:
-    return not token.person and token.made_by == person
 
 
 def create_token(
@@ -95,7 +95,7 @@ def create_token(
     with _changing(home, now) as known:
         if name in known:
             raise ConflictError(f"there is a token named {name}", remedy="Revoke it, or choose another name.")
-        if made_by and not person and sum(_made(one, made_by) for one in known.values()) >= _MOST_OF_A_PERSON:
+        if made_by and not person and sum(one.is_of(made_by) for one in known.values()) >= _MOST_OF_A_PERSON:
             raise ConflictError("you have made as many tokens as you can have", remedy="Revoke one.")
         known[name] = token
     return text
