@@ -17,7 +17,7 @@ from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.agents import Agents
 from commingle.party_agent.rounds.forecasts import Forecasts, compute
 from commingle.party_agent.rounds.party import Party
-from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.rounds.proposals import Proposal
 from commingle.party_agent.wire.answers import (
     ChargeView,
     ConsortiumView,
@@ -89,10 +89,10 @@ def proposal_view(
         state=proposal.state,
         reason=proposal.reason,
         agreed=proposal.agreed,
-        decision=proposal.decision.value,
+        decision=proposal.decision,
         decided=tuple(DecidedView(**note) for note in decided),
         approvals_needed=party.home.policy().approvals,
-        approvals_given=first + (proposal.decision is Decision.APPROVED),
+        approvals_given=first + (proposal.decision == "approved"),
         findings=tuple(proposal.findings),
         mechanism=spec.mechanism,
         k=spec.k,
@@ -143,7 +143,7 @@ def _cost_view(cost: Cost, epsilon: Callable[[Loss], float]) -> CostView:
 
 
 def _guess_after(party: Party, proposal: Proposal, privacy: PrivacyStatement) -> int | None:
-    if proposal.decision is not Decision.WAITING:
+    if proposal.decision != "waiting":
         return None
     everybody = Loss(Rho(ceil(privacy.per_subject.own.rho * RHO_UNITS)), privacy.delta_implementation)
     return (party.ledger.lost().loss + everybody).guess_percent

@@ -23,7 +23,7 @@ from commingle.party_agent.rounds.linkage import (
     send_linkage_key,
     signed_identity,
 )
-from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.rounds.proposals import Proposal
 from commingle.shared.documents.dsse import Fingerprint, SigningKey, VerifyingKey, seal
 from commingle.shared.documents.invitation import Invitation, coordinator_of, words_of, wrong_words
 from commingle.shared.documents.statements import Departure, Enrolment, Rotation, RotationRequest, SignedDocument
@@ -120,7 +120,7 @@ def rotate_key(agents: Agents, *, abandon_open: bool = False) -> Fingerprint:
 
 
 def _open(agents: Agents) -> list[Proposal]:
-    return [p for p in agents.proposals.all() if p.decision is Decision.APPROVED and not State(p.state).final]
+    return [p for p in agents.proposals.all() if p.decision == "approved" and not State(p.state).final]
 
 
 def _rotate(agent: Agent, request: RotationRequest, new: SigningKey) -> None:

@@ -16,7 +16,7 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.rounds.agent import Agent
 from commingle.party_agent.rounds.exchange import ExchangeFiles, Exchanges
 from commingle.party_agent.rounds.party import Jobs, Outbox, Party
-from commingle.party_agent.rounds.proposals import Decision, Proposal, Proposals, in_words
+from commingle.party_agent.rounds.proposals import Proposal, Proposals, in_words
 from commingle.party_agent.rounds.witnesses import Witness, Witnesses
 from commingle.party_agent.wire.answers import ProposedView
 from commingle.shared.documents.dsse import Envelope, seal
@@ -95,7 +95,7 @@ class Agents(Party):
             release=release,
             spec=spec,
             state=State.PROPOSED,
-            decision=Decision.WAITING,
+            decision="waiting",
             findings=in_words(found),
             coordinator=agent.coordinator.key.fingerprint,
             reason=None,

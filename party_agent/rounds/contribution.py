@@ -14,7 +14,7 @@ from commingle.party_agent.errors import LostError
 from commingle.party_agent.home.policy import final_reason
 from commingle.party_agent.private.privatise import exchanged_rows, privatise
 from commingle.party_agent.rounds.blocks import BlockMaker
-from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.rounds.proposals import Proposal
 from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.spec import ReleaseSpec
@@ -58,7 +58,7 @@ class Contributor(BlockMaker):
 
     def _consider(self, view: ReleaseDetails, spec: Verified[ReleaseSpec], proposal: Proposal) -> None:
         release = spec.digest
-        if proposal.decision is Decision.APPROVED:
+        if proposal.decision == "approved":
             if self.identity.name not in view.approvals:
                 self.while_permitted(spec, partial(self.send_approval, release, spec))
             return

@@ -26,7 +26,7 @@ from commingle.party_agent.home.policy import examine as policy_findings
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.party import Party
-from commingle.party_agent.rounds.proposals import Decision, Proposal
+from commingle.party_agent.rounds.proposals import Proposal
 from commingle.party_agent.rounds.witnesses import Witness
 from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, seal
@@ -73,9 +73,9 @@ class Decider(Party):
         """
         self.witnesses.ask(self.coordinator.key.fingerprint)
         proposal = self.proposals.get(release)
-        if proposal.decision is Decision.APPROVED:
+        if proposal.decision == "approved":
             return proposal
-        if proposal.decision is Decision.REJECTED or proposal.state != State.PROPOSED:
+        if proposal.decision == "rejected" or proposal.state != State.PROPOSED:
             raise ConflictError(
                 f"the release is {proposal.state}, {proposal.decision} here", remedy="It can no longer be approved."
             )
@@ -233,7 +233,7 @@ class Decider(Party):
         snapshot = self.datasets.snapshot(dataset.snapshot)
         alignment = self._align(release, spec, snapshot)
         with self.store.transaction() as db:
-            if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
+            if (decided := self.proposals.get(release).decision) != "waiting":
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="There is nothing to do.")
             if self.datasets.get(dataset.name).snapshot != snapshot.digest:
                 raise ConflictError("the data set was read again meanwhile", remedy="Approve it again.")
@@ -267,7 +267,7 @@ class Decider(Party):
 
     def _sign_first_approval(self, release: str, ruling: Ruling) -> None:
         with self.store.transaction() as db:
-            if (decided := self.proposals.get(release).decision) is not Decision.WAITING:
+            if (decided := self.proposals.get(release).decision) != "waiting":
                 raise ConflictError(f"the release has been {decided} meanwhile", remedy="There is nothing to do.")
             if (first := self.ledger.first_approval(release)) is not None:
                 if first != ruling:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import lru_cache
 from sqlite3 import Row
 from typing import Annotated
@@ -15,6 +14,7 @@ from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.policy import Finding
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
+from commingle.party_agent.wire.answers import DecisionName
 from commingle.shared.documents.dsse import Verified
 from commingle.shared.documents.model import WireModel
 from commingle.shared.documents.spec import ReleaseSpec
@@ -58,14 +58,6 @@ class DecisionNote(WireModel):
     why: Annotated[str, StringConstraints(max_length=2000), AfterValidator(_shown_as_it_is)] = ""
 
 
-class Decision(StrEnum):
-    """What the member said. A rejection is the last word, even after an approval."""
-
-    WAITING = "waiting"
-    APPROVED = "approved"
-    REJECTED = "rejected"
-
-
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A release this member is named in.
@@ -74,6 +66,7 @@ class Proposal:
         spec: as verified when it was first seen.
         state, reason, agreed: the coordinator's word on where the release stands, why it ended and who had approved
             it.
+        decision: what the member said. A rejection is the last word, even after an approval.
         coordinator: fingerprint of the one that showed it.
     """
 
@@ -82,7 +75,7 @@ class Proposal:
     state: str
     reason: str | None
     agreed: tuple[str, ...]
-    decision: Decision
+    decision: DecisionName
     findings: tuple[str, ...]
     coordinator: str
 
@@ -198,10 +191,10 @@ def _spec(payload: bytes) -> ReleaseSpec:
     return read_spec(payload)
 
 
-def _decision(row: Row) -> Decision:
+def _decision(row: Row) -> DecisionName:
     if row["rejected"]:
-        return Decision.REJECTED
-    return Decision.APPROVED if row["approved"] else Decision.WAITING
+        return "rejected"
+    return "approved" if row["approved"] else "waiting"
 
 
 def in_words(findings: Iterable[Finding]) -> tuple[str, ...]:

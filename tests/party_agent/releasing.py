@@ -10,7 +10,7 @@ import pytest
 from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.private.parquet_store import PartitionedSource
 from commingle.party_agent.rounds.agent import Agent
-from commingle.party_agent.rounds.proposals import Decision
+from commingle.party_agent.wire.answers import DecisionName
 from commingle.services.client.files import ReleaseFiles
 from commingle.services.client.release import Release
 from commingle.shared.documents.dsse import open_envelope
@@ -150,6 +150,6 @@ def blocks_before_and_after_the_file(pair: Consortium) -> tuple[bytes, bytes]:
     return bodies[0], bodies[1]
 
 
-def decision_of(pair: Consortium, name: str, release: str) -> Decision:
+def decision_of(pair: Consortium, name: str, release: str) -> DecisionName:
     with pair.agent(name) as agent:
         return agent.proposals.get(release).decision

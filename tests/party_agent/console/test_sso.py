@@ -137,10 +137,14 @@ def release(consortium: Consortium, local: LocalApi) -> str:
     return found
 
 
+def csrf_on(who: httpx.Client, path: str) -> str:
+    """What a form on a page has to send; empty where there is none."""
+    found = re.search(r'name="csrf" value="([^"]+)"', who.get(path).text)
+    return found[1] if found else ""
+
+
 def decide(who: httpx.Client, release: str, decision: str = "approve", **changes: str) -> httpx.Response:
-    page = who.get(f"/proposals/{release}").text
-    csrf = re.search(r'name="csrf" value="([^"]+)"', page)
-    given = {"csrf": csrf[1] if csrf else "", "why": "vote 12/26", "read": "yes", "decision": decision}
+    given = {"csrf": csrf_on(who, f"/proposals/{release}"), "why": "vote 12/26", "read": "yes", "decision": decision}
     return who.post(f"/proposals/{release}", data=given | changes)
 
 
@@ -224,9 +228,8 @@ def test_groups_say_what_may_be_done(desk: Desk, release: str) -> None:
 
 def made_by(who: httpx.Client, name: str, *scopes: str) -> str:
     """A token that somebody makes at the console; empty where that is refused."""
-    csrf = re.search(r'name="csrf" value="([^"]+)"', who.get("/tokens").text)
-    assert csrf is not None
-    given = {"csrf": csrf[1], "do": "make", "name": name, "days": "90", **{f"scope-{one}": "yes" for one in scopes}}
+    given = {"csrf": csrf_on(who, "/tokens"), "do": "make", "name": name, "days": "90"}
+    given |= {f"scope-{one}": "yes" for one in scopes}
     made = re.search(r"commingle-local\.v1\.[\w-]{43}", who.post("/tokens", data=given).text)
     return made[0] if made else ""
 
@@ -275,9 +278,7 @@ def test_who_signed_on_sees_and_revokes_own_tokens_alone(desk: Desk) -> None:
     for other in ("mine", "etl", "sso-", "u-adams"):
         assert other not in chen.get("/tokens").text
     for name in local_tokens(home, now):
-        csrf = re.search(r'name="csrf" value="([^"]+)"', chen.get("/tokens").text)
-        assert csrf is not None
-        answer = chen.post("/tokens", data={"csrf": csrf[1], "do": "revoke", "name": name})
+        answer = chen.post("/tokens", data={"csrf": csrf_on(chen, "/tokens"), "do": "revoke", "name": name})
         assert (answer.status_code, "no such token of yours" in answer.text) == (409, True)
     again = Principal(desk.provider.issuer, "u-adams", "Dr. Adams", frozenset({"read", "decide"}), "")
     session = token_of_session(home, again, minutes=60)
@@ -449,11 +450,11 @@ ENDS: dict[str, Callable[[Desk, httpx.Client], object]] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_form_that_is_not_all_here_when_its_session_ends_decides_nothing(desk: Desk, release: str, end: str) -> None:
     adams, berg = desk.browser(ADAMS), desk.browser(BERG)
-    csrf = re.search(r'name="csrf" value="([^"]+)"', adams.get(f"/proposals/{release}").text)
-    assert csrf is not None
+    csrf = csrf_on(adams, f"/proposals/{release}")
+    assert csrf
 
     def slowly() -> Iterator[bytes]:
-        yield f"csrf={csrf[1]}&why=vote&read=yes".encode()
+        yield f"csrf={csrf}&why=vote&read=yes".encode()
         berg.get("/ledger")  # when that is answered, the beginning has been looked at
         ENDS[end](desk, adams)
         yield b"&decision=approve"
@@ -550,9 +551,8 @@ def test_way_back_leads_to_this_console_only(desk: Desk, path: str) -> None:
 
 def test_form_of_another_site_or_session_decides_nothing(desk: Desk, release: str) -> None:
     adams, berg = desk.browser(ADAMS), desk.browser(BERG)
-    csrf = re.search(r'name="csrf" value="([^"]+)"', berg.get("/").text)
-    assert csrf is not None
-    given = {"csrf": csrf[1], "why": "", "read": "yes", "decision": "reject"}
+    given = {"csrf": csrf_on(berg, "/"), "why": "", "read": "yes", "decision": "reject"}
+    assert given["csrf"]
     strange = [
         adams.post(f"/proposals/{release}", data=given),
         adams.post(f"/proposals/{release}", data=given, headers={"Origin": "https://evil.example"}),

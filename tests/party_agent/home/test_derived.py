@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commingle.__main__ import main
 from commingle.party_agent.errors import ConflictError, DataError, SourceError
 from commingle.party_agent.home.datasets import DatasetRequest
 from commingle.party_agent.operate.doctor import examine_home
@@ -24,6 +23,7 @@ from commingle.shared.documents.schema import Attribute, BinaryAttribute, Catego
 from commingle.shared.errors import DocumentError, SpecError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.private.tables import rows_of as rows_in
+from tests.world.command import Command
 from tests.world.consortium import Consortium, write_csv
 from tests.world.local_api import arrow_of, csv_of, declare, operator
 
@@ -215,23 +215,14 @@ ENCODED = {b"1": [50, -1, 0, -1, 0], b"2": [100, 0, 1, 1, 0], b"3": [25, 0, 1, 0
 """Age in years; what is missing is 0, with a mark beside it."""
 
 
-def run(capsys: pytest.CaptureFixture[str], *command: object) -> str:
-    with pytest.raises(SystemExit):
-        main([str(part) for part in command])
-    said = capsys.readouterr()
-    return " ".join((said.out + said.err).split())
-
-
-def test_csv_with_dates_of_birth_becomes_a_snapshot_of_ages(
-    pair: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_csv_with_dates_of_birth_becomes_a_snapshot_of_ages(pair: Consortium, tmp_path: Path, run: Command) -> None:
     home, table, schema = pair.homes["clinic"], tmp_path / "stays.csv", tmp_path / "schema.json"
     schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in SCHEMA]))
     write_csv(table, ROWS)
     derive = [part for text in DERIVE for part in ("--derive", text)]
     add = ["party", "datasets", "add", "stays", "--home", home.root, "--source", table, "--subject-id", "id"]
     options = ["--schema", schema, "--people", "others", "--replace"]
-    said = run(capsys, *add, *options, *derive)
+    said = run.out(*add, *options, *derive)
     assert all(text in said for text in ("3 people, keyed", *DERIVE))
     with pair.agent("clinic") as agent:
         dataset = agent.datasets.get("stays")
@@ -242,12 +233,11 @@ def test_csv_with_dates_of_birth_becomes_a_snapshot_of_ages(
     (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
     assert AGE in check.found
     write_csv(table, [{**row, "born": "1/1/1980"} for row in ROWS])
-    said = run(capsys, *add, *options, *derive)
+    said = run.refused(*add, *options, *derive)
     assert f"column age: 3 missing values in {AGE}" in said
     assert "a date is written like 1980-01-31 or 31.01.1980" in said
-    assert "the source has no column birth among" in run(
-        capsys, *add, *options, *derive[2:], "--derive", "age = age_at(birth, 2026-01-01)"
-    )
+    unknown = ("--derive", "age = age_at(birth, 2026-01-01)")
+    assert "the source has no column birth among" in run.refused(*add, *options, *derive[2:], *unknown)
 
 
 def decoded(rows: dict[bytes, list[int]]) -> dict[bytes, list[int]]:

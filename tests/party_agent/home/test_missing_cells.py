@@ -9,7 +9,6 @@ import httpx
 import numpy as np
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.errors import ConflictError
@@ -23,6 +22,7 @@ from commingle.shared.estimation.cross_products import CrossProducts, products
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import look, published
 from tests.world.applications import in_turn
+from tests.world.command import Command
 from tests.world.consortium import SCHEMAS, Consortium, N, rows_of, write_csv
 from tests.world.noise import no_noise
 from tests.world.tampering import URL
@@ -149,21 +149,14 @@ def test_counts_are_told_to_the_operator_and_to_no_token(gaps: Consortium, token
     assert words_told(gaps, token=token) == said
 
 
-def run(*arguments: object) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    assert ended.value.code == 0
-
-
 def test_whoever_registers_looks_over_or_approves_is_told_what_is_imputed(
-    gaps: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gaps: Consortium, tmp_path: Path, run: Command
 ) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps([attribute.model_dump(mode="json") for attribute in SCHEMA["clinic"]]))
     home = gaps.homes["clinic"]
     source = ("--source", gaps.table("clinic"), "--subject-id", "subject", "--schema", schema)
-    run("party", "datasets", "add", "main", "--home", home.root, *source, "--replace", "--listed")
-    registered = capsys.readouterr().out
+    registered = run.out("party", "datasets", "add", "main", "--home", home.root, *source, "--replace", "--listed")
     (check,) = (check for check in examine_home(home, now=system_clock()) if check.name == "data sets")
     (home.root / "policy.json").write_text(json.dumps({"mechanisms": ["rmgm"], "max_epsilon": 2}))
     gaps.clock_shows = system_clock()
@@ -172,9 +165,9 @@ def test_whoever_registers_looks_over_or_approves_is_told_what_is_imputed(
     with on_a_socket(gaps.coordinator.handle) as url:
         file = home.consortium().coordinator_file
         file.write_text(file.read_text().replace(URL, url))
-        run("party", "approve", release[:16], "--home", home.root, "--yes")
-    approving = capsys.readouterr()
+        code, _, approving = run("party", "approve", release[:16], "--home", home.root, "--yes")
+    assert code == 0
     for words in SAID:
         assert words in registered
         assert words in check.found
-        assert words in approving.err
+        assert words in approving

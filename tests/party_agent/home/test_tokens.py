@@ -2,16 +2,15 @@
 
 import errno
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.errors import ConflictError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import (
@@ -24,6 +23,7 @@ from commingle.party_agent.home.tokens import (
 )
 from commingle.shared.runtime.oidc import Principal
 from commingle.shared.runtime.settings import system_clock
+from tests.world.command import Command
 from tests.world.consortium import Consortium
 from tests.world.coordinator import problem
 from tests.world.local_api import reached
@@ -79,23 +79,18 @@ def test_tokens_are_kept_hashed_and_named_once(home: Home) -> None:
         create_token(home, name="etl", scopes=EVERY_SCOPE, lifetime=None, now=NOW)
 
 
-def test_commands_make_list_and_revoke_tokens(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*arguments: str) -> dict[str, object]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["party", "token", *arguments, "--home", str(home.root), "--json"])
-        assert ended.value.code == 0
-        printed: dict[str, object] = json.loads(capsys.readouterr().out)
-        return printed
+def test_commands_make_list_and_revoke_tokens(home: Home, run: Command) -> None:
+    def token(*arguments: str) -> dict[str, Any]:
+        return run.json("party", "token", *arguments, "--home", home.root)
 
-    made = run("create", "--name", "etl", "--scope", "read", "--scope", "register", "--expires-days", "2")
+    made = token("create", "--name", "etl", "--scope", "read", "--scope", "register", "--expires-days", "2")
     assert made["scopes"] == ["read", "register"]
     assert local_tokens(home, system_clock())["etl"].scopes == {"read", "register"}
-    assert str(made["token"]) not in str(run("list"))
-    (listed,) = json.loads(json.dumps(run("list")["items"]))
+    assert str(made["token"]) not in str(token("list"))
+    (listed,) = token("list")["items"]
     assert (listed["made_by"], listed["used"]) == ("", None)
-    run("revoke", "--name", "etl")
-    assert run("list") == {"items": []}
+    token("revoke", "--name", "etl")
+    assert token("list") == {"items": []}
 
 
 def test_last_use_is_told_to_within_a_minute_and_written_once_in_it(

@@ -19,7 +19,6 @@ from threading import Event
 import httpx
 import pytest
 
-from commingle.__main__ import main
 from commingle.coordinator.members import revoke
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
@@ -31,6 +30,7 @@ from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import look, publish
+from tests.world.command import Command
 from tests.world.consortium import Consortium
 from tests.world.local_api import operator_app, serving_at
 from tests.world.tampering import URL
@@ -271,16 +271,13 @@ def test_clock_that_is_off_is_told_with_both_times() -> None:
         assert "not compared" in clock_skew(httpx.Response(200, headers=headers), at_noon)
 
 
-def test_command_tells_everything_as_json_and_fails(pair: Consortium, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_tells_everything_as_json_and_fails(pair: Consortium, run: Command) -> None:
     home = moved(pair, "http://127.0.0.1:9")
-    with pytest.raises(SystemExit) as ended:
-        main(["party", "doctor", "--home", str(home.root), "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert (ended.value.code, said["healthy"]) == (1, False)
+    code, out, _ = run("party", "doctor", "--home", home.root, "--json")
+    said = json.loads(out)
+    assert (code, said["healthy"]) == (1, False)
     assert [check["name"] for check in said["checks"] if not check["ok"]] == ["coordinator"]
-    with pytest.raises(SystemExit):
-        main(["party", "doctor", "--home", str(home.root)])
-    assert "no answer from" in capsys.readouterr().out
+    assert "no answer from" in run("party", "doctor", "--home", home.root)[1]
 
 
 def test_directory_that_is_no_home_is_told_check_by_check(tmp_path: Path) -> None:

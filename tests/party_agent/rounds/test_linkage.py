@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from commingle.__main__ import main
 from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.rounds.linkage import Received, Sent, publish_identity, receive_linkage_key, send_linkage_key
@@ -19,6 +18,7 @@ from commingle.shared.documents.model import decode
 from commingle.shared.errors import DocumentError, SignatureError
 from commingle.shared.runtime.settings import system_clock
 from tests.party_agent.releasing import look
+from tests.world.command import Command
 from tests.world.consortium import LINKAGE, Consortium, consortium_of
 from tests.world.tampering import NOW, URL
 from tests.world.transport import on_a_socket
@@ -283,24 +283,18 @@ def test_forged_message_does_not_keep_an_agent_from_its_work(trio: Trio) -> None
         assert agent.proposals.get(release).release == release
 
 
-def test_members_send_and_receive_by_commands(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
-    def party(*arguments: object) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["party", "linkage", *map(str, arguments)])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, capsys.readouterr().out
+def test_members_send_and_receive_by_commands(trio: Trio, run: Command) -> None:
+    def linkage(verb: str, name: str, *options: str) -> tuple[object, ...]:
+        return "party", "linkage", verb, "--home", trio.home(name).root, *options
 
     trio.consortium.clock_shows = system_clock()  # commands live in the present
     with on_a_socket(trio.consortium.coordinator.handle) as url:
         for home in trio.consortium.homes.values():
             file = home.consortium().coordinator_file
             file.write_text(file.read_text().replace(URL, url))
-        code, _ = party("receive", "--home", trio.home("lab").root)
-        assert code == 1
-        code, out = party("send", "--home", trio.home("clinic").root, "--json")
-        assert (code, json.loads(out)["recipients"]) == (0, ["insurer", "lab"])
-        code, said = party("receive", "--home", trio.home("lab").root, "--json")
-        assert (code, json.loads(said)["check"]) == (0, json.loads(out)["check"])
-        code, said = party("receive", "--home", trio.home("insurer").root, "--from", "lab")
-        assert code == 1
+        run.refused(*linkage("receive", "lab"))
+        sent = run.json(*linkage("send", "clinic"))
+        assert sent["recipients"] == ["insurer", "lab"]
+        assert run.json(*linkage("receive", "lab"))["check"] == sent["check"]
+        run.refused(*linkage("receive", "insurer", "--from", "lab"))
     assert trio.home("lab").consortium().linkage_key() == LINKAGE
