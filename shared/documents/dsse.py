@@ -152,15 +152,12 @@ def sealed(document: WireModel, signature: Signature) -> Envelope:
 
 def parse_envelope(data: bytes) -> Envelope:
     """An envelope from its JSON bytes. Nothing is verified yet. Raises DocumentError."""
-    return (_parse_small if len(data) <= _SMALL else _parse)(data)
+    return _parse_small(data) if len(data) <= _SMALL else decode(Envelope, data)
 
 
-def _parse(data: bytes) -> Envelope:
+@lru_cache(maxsize=512)  # a coordinator reads all documents of a release from its database whenever one comes in
+def _parse_small(data: bytes) -> Envelope:
     return decode(Envelope, data)
-
-
-_parse_small = lru_cache(maxsize=512)(_parse)
-"""A coordinator reads all documents of a release from its database whenever one comes in."""
 
 
 def open_envelope(

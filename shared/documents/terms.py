@@ -4,7 +4,7 @@ Studies (`release.checks.terms_of`), specs (`ReleaseSpec.terms`) and plans all h
 closes what a study leaves open and what a mechanism adds. `AUTO` is open, and so is None for buckets and bounds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -240,14 +240,18 @@ class Terms:
     def with_subjects(self, *, keyed: bool) -> "Terms":
         if self.keyed is keyed:
             return self
-        parties = tuple(party.model_copy(update={"subjects": "keyed" if keyed else None}) for party in self.parties)
-        return replace(self, parties=parties, buckets=None, delta_implementation=None)
+        subjects = {"subjects": "keyed" if keyed else None}
+        return replace(self.with_parties(lambda _: subjects), buckets=None, delta_implementation=None)
+
+    def with_parties(self, changes: Callable[[PartyTerms], Mapping[str, object]]) -> "Terms":
+        """These terms with the changes of each party."""
+        return replace(self, parties=tuple(party.model_copy(update=changes(party)) for party in self.parties))
 
     def reopened(self, **changes: float | str | None) -> "Terms":
         """Some terms changed, so that k, buckets and weights are to be chosen again."""
-        parties = tuple(party.model_copy(update={"cross_weight": AUTO}) for party in self.parties)
         still = {"k": None, "buckets": None, "delta_implementation": None}
-        return replace(self, **{**still, **changes}, parties=parties)  # type: ignore[arg-type] # by field
+        made = self.with_parties(lambda _: {"cross_weight": AUTO})
+        return replace(made, **{**still, **changes})  # type: ignore[arg-type] # by field
 
 
 def expected_kept(n: Numbers, buckets: int, others: Numbers | None = None) -> Numbers:

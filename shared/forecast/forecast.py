@@ -273,7 +273,7 @@ def with_mechanism(terms: Terms, name: str) -> Terms:
     """These terms with another mechanism, without a k; with listed subjects if it has no keyed ones."""
     other = terms if name == terms.mechanism else terms.reopened(mechanism=name, bounds=None)
     if not mechanism_of(other).interactive:
-        other = replace(other, parties=tuple(p.model_copy(update={"weighted": None}) for p in other.parties))
+        other = other.with_parties(lambda _: {"weighted": None})
     return replace(other, k=None).with_subjects(keyed=terms.keyed and name in KEYED)
 
 
@@ -351,9 +351,7 @@ def weight_words(terms: Terms, task: RegressionTask) -> str | None:
 
 def _weighted(terms: Terms, name: str, weight: int) -> Terms:
     heavy = Weighted(attribute=name, weight=weight)
-    mine = (heavy if name in {a.name for a in p.attributes} else None for p in terms.parties)
-    parties = (p.model_copy(update={"weighted": own}) for p, own in zip(terms.parties, mine, strict=True))
-    return replace(terms, parties=tuple(parties))
+    return terms.with_parties(lambda p: {"weighted": heavy if name in {a.name for a in p.attributes} else None})
 
 
 def _standard_errors(terms: Terms, task: RegressionTask) -> np.ndarray | None:

@@ -294,7 +294,7 @@ def _sparse(*, people: float) -> str:
 
 def advice(points: Sequence[Point]) -> str:
     """Which of several mechanisms suits: the one that explains most, and what it asks for in return."""
-    best = _most(points)
+    best = max(points, key=lambda point: (point.useful, point.r_squared))
     if not best.useful:
         said = "No mechanism is useful here: predicting the mean is as good."
     else:
@@ -303,23 +303,14 @@ def advice(points: Sequence[Point]) -> str:
     return said if trust == TRUST_WITH_NO_ROWS or not best.useful else f"{said} {trust}"
 
 
-def _most(points: Sequence[Point]) -> Point:
-    return max(points, key=lambda point: (point.useful, point.r_squared))
-
-
-def _r_squared(point: Point) -> str:
-    return f"R\N{SUPERSCRIPT TWO} {_two(point.r_squared)}{_between(point)}"
-
-
-def _between(of: Forecast | Point) -> str:
+def _r_squared(of: Forecast | Point) -> str:
     least, most = map(_two, of.r_squared_range or (of.r_squared, of.r_squared))
-    return "" if least == most else f" ({least} to {most})"
+    return f"R\N{SUPERSCRIPT TWO} {_two(of.r_squared)}" + ("" if least == most else f" ({least} to {most})")
 
 
 def _verdict(f: Forecast) -> str:
     compared = f"without privacy {_two(f.r_squared_assumed)}, predicting the private mean {_two(f.r_squared_constant)}"
-    reached = f"R\N{SUPERSCRIPT TWO} {_two(f.r_squared)}{_between(f)}"
-    expected = f"a linear fit is expected to reach {reached} on new people ({compared})"
+    expected = f"a linear fit is expected to reach {_r_squared(f)} on new people ({compared})"
     if f.useful:
         return f"Useful with n = {f.n:,} at epsilon {f.epsilon:g}: {expected}."
     return f"Not useful with n = {f.n:,} at epsilon {f.epsilon:g}: {expected}, so predicting the mean is as good."

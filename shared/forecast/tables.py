@@ -254,10 +254,10 @@ def _cuts(number: NumericAttribute) -> list[CutNumber]:
 
 
 def _with(terms: Terms, cut: CutNumber) -> Terms:
-    made = terms.reopened()
-    asked = (tuple(cut.as_levels if a.name == cut.name else a for a in p.attributes) for p in made.parties)
-    parties = (p.model_copy(update={"attributes": own}) for p, own in zip(made.parties, asked, strict=True))
-    return replace(made, parties=tuple(parties))
+    levels = cut.as_levels
+    return terms.reopened().with_parties(
+        lambda p: {"attributes": tuple(levels if a.name == cut.name else a for a in p.attributes)}
+    )
 
 
 def _require(terms: Terms, assumed: Assumptions) -> None:

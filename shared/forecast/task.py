@@ -324,7 +324,7 @@ def square_words(terms: Terms, assumed: Assumptions) -> str | None:
         return None
     own, plain = asked
     cut = any(p.first_stage_share is not None for p in closed(terms).parties)
-    if _is_squared(terms, own):
+    if any(getattr(a, "product", None) == (own, own) for a in terms.attributes):
         return _CUTS.format(own.name) if cut else None
     whole = _with_square(terms, own)
     try:
@@ -366,24 +366,15 @@ def _levels_alone(terms: Terms, assumed: Assumptions) -> tuple[NumericAttribute,
     return own, replace(assumed, second_moments=None, public_rows=None, features=features)  # of other columns
 
 
-def _is_squared(terms: Terms, own: NumericAttribute) -> bool:
-    return any(getattr(a, "product", None) == (own, own) for a in terms.attributes)
-
-
 def _with_square(terms: Terms, own: NumericAttribute) -> Terms:
     # and with whole rows, which a square needs
     square = NumericAttribute(name=f"{own.name} squared", lower=-1, upper=1, product=(own, own))
-    made = terms.reopened()
-    parties = (
-        p.model_copy(
-            update={
-                "attributes": (*p.attributes, *((square,) if own in p.attributes else ())),
-                "first_stage_share": None,
-            }
-        )
-        for p in made.parties
+    return terms.reopened().with_parties(
+        lambda p: {
+            "attributes": (*p.attributes, square) if own in p.attributes else p.attributes,
+            "first_stage_share": None,
+        }
     )
-    return replace(made, parties=tuple(parties))
 
 
 def _variances(terms: Terms, assumed: Assumptions) -> tuple[Array, Array]:

@@ -95,9 +95,8 @@ class Mechanism(ABC):
     # whether it is for keyed data sets: rows are named by pseudonyms, and their first entry is their presence
     keyed: ClassVar[bool] = False
 
-    def trust(self, *, proved: bool) -> str:
+    def trust(self, *, proved: bool) -> str:  # noqa: ARG002 - others ask it
         """Sentences of the manifest: whom a party relies on besides itself, if bounds are `proved` or not."""
-        del proved
         return TRUST_WITH_NO_ROWS
 
     def problems(self, spec: ReleaseSpec) -> list[str]:
@@ -118,9 +117,8 @@ class Mechanism(ABC):
             found.append(f"nothing is crossed in {spec.mechanism}; leave cross_weight out")
         return found
 
-    def buckets(self, terms: Terms) -> int | None:
+    def buckets(self, terms: Terms) -> int | None:  # noqa: ARG002 - as above
         """How many buckets a release gets whose terms leave it open; None if rows have no buckets."""
-        del terms
         return None
 
     @abstractmethod
@@ -155,31 +153,27 @@ class Mechanism(ABC):
         """
         return self.share if n * sqrt(rho) >= self.least_signal * columns else None
 
-    def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:
+    def cross_weight(self, *, rho: float, n: int, columns: float) -> int | None:  # noqa: ARG002 - as above
         """The `cross_weight` of parties with a first stage in a new release; arguments as of `first_stage_share`."""
-        del rho, n, columns
         return None
 
-    def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:
+    def delta_implementation(self, rows: int, columns: Sequence[int], *, proved: bool) -> float:  # noqa: ARG002 - as above
         """The part of delta that noise does not use: 0 if parties exchange nothing (docs/proofs/delta.md).
 
         `rows` and the encoded `columns` of each party are of their tables; bounds are `proved` or not.
         """
-        del rows, columns, proved
         return 0.0
 
-    def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:
+    def exchange_cost(self, n: int, columns: Mapping[str, int], *, proved: bool) -> ExchangeCost | None:  # noqa: ARG002 - as above
         """The cost of an exchange of encrypted columns; None if nothing is exchanged, or so much is refused.
 
         `columns` has the number of encoded columns of each party by name, in the spec's order; bounds are `proved` or
         not.
         """
-        del n, columns, proved
         return None
 
-    def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:
+    def exchange_problems(self, n: int, columns: Mapping[str, int], *, proved: bool) -> list[str]:  # noqa: ARG002 - as above
         """Why so much is refused, a sentence each; arguments as of `exchange_cost`."""
-        del n, columns, proved
         return []
 
     @abstractmethod
@@ -194,7 +188,7 @@ class Mechanism(ABC):
         """An empty accumulator for all rows of one party's block of that many encoded columns."""
         return self.window(terms, columns, range(terms.table_rows))
 
-    def window(self, terms: Terms, columns: int, places: range) -> Accumulator:  # noqa: ARG002 - others ask it
+    def window(self, terms: Terms, columns: int, places: range) -> Accumulator:  # noqa: ARG002 - as above
         """An empty accumulator for the rows of these places alone."""
         return Placement(places, d=columns)
 

@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commingle.shared.documents.row_maps import first_stage_of, row_map, row_sensitivity, undone
 from commingle.shared.documents.terms import Terms, allowed_rho, settled
 from commingle.shared.dp.fixed_point import FRACTION_BITS
 from commingle.shared.dp.two_stages import MOST_SUBJECTS, expected_sums
+from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.pairwise import ENOUGH_SHARED
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from commingle.shared.proving.parameters import Sizes
 from commingle.shared.ring import residues as ring
 from commingle.shared.ring.residues import Residues
 
+product, total = ring.product, ring.total
 _PIECE = 512  # columns whose squares stay in a core's cache
 _COPIED = 64  # rows
 
@@ -68,18 +69,8 @@ def reduced(numbers: NDArray[np.unsignedinteger], prime: int) -> Residues:
     return ring.remainders(numbers.astype(np.uint64, copy=False), prime)
 
 
-def product(left: Residues, right: Residues, prime: int) -> Residues:
-    return ring.remainders(left.astype(np.uint64) * right, prime)
-
-
 def difference(left: Residues, right: Residues, prime: int) -> Residues:
     found: Residues = np.minimum(left - right, left - right + np.uint32(prime))  # below zero wraps around
-    return found
-
-
-def total(left: Residues, right: Residues, prime: int) -> Residues:
-    sums = left + right
-    found: Residues = np.minimum(sums, sums - np.uint32(prime))  # below zero wraps around
     return found
 
 

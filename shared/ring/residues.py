@@ -104,8 +104,11 @@ def residues(integers: NDArray[np.integer], primes: Sequence[int]) -> Residues:
 
 def products(left: Residues, right: Residues, primes: Sequence[int]) -> Residues:
     """Slot by slot, or number by number."""
-    pairs = zip(left, right, primes, strict=True)
-    return np.stack([remainders(x.astype(np.uint64) * y, prime) for x, y, prime in pairs])
+    return np.stack([product(*each) for each in zip(left, right, primes, strict=True)])
+
+
+def product(left: Residues, right: Residues, prime: int) -> Residues:
+    return remainders(left.astype(np.uint64) * right, prime)
 
 
 def remainders(numbers: NDArray[np.uint64], prime: int) -> Residues:
@@ -124,8 +127,13 @@ def _reducing(prime: int) -> tuple[int, int, int]:
 
 def sums(left: Residues, right: Residues, primes: Sequence[int]) -> Residues:
     """Sums of polynomials in one form."""
-    pairs = zip(left, right, primes, strict=True)
-    return np.stack([np.minimum(x + y, x + y - np.uint32(prime)) for x, y, prime in pairs])  # below zero wraps around
+    return np.stack([total(*each) for each in zip(left, right, primes, strict=True)])
+
+
+def total(left: Residues, right: Residues, prime: int) -> Residues:
+    both = left + right
+    found: Residues = np.minimum(both, both - np.uint32(prime))  # below zero wraps around
+    return found
 
 
 def integers(numbers: Residues, primes: Sequence[int]) -> list[int]:

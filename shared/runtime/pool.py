@@ -137,7 +137,9 @@ def _work(jobs: Connection, cpu_seconds: int) -> None:
         jobs.send(answer)
 
 
-WORKERS, PER_CLIENT, WAITING = 2, 8, 64
+WORKERS = 2  # jobs done at a time
+PER_CLIENT = 8  # requests that a client may have here, with the one that is being computed
+WAITING = 64  # jobs of all clients that may wait
 _REMEDY = "Try again in a few seconds."
 _SUBSCRIBER_BITS = 64  # of an IPv6 address; the rest its owner chooses freely
 
@@ -153,17 +155,10 @@ class _Turn:
 class WorkPool:
     """Jobs in the order in which they came, but never two of one client at a time. For one event loop."""
 
-    def __init__(
-        self,
-        start: Callable[[], Worker],  # makes a worker, which starts nothing before its first job
-        *,
-        workers: int = WORKERS,  # jobs done at a time
-        per_client: int = PER_CLIENT,  # requests that a client may have here, with the one that is being computed
-        waiting: int = WAITING,  # jobs of all clients that may wait
-    ) -> None:
-        self._start = start
-        self._per_client, self._waiting, self._free = per_client, waiting, workers
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="pool")  # each waits for one worker
+    def __init__(self, start: Callable[[], Worker]) -> None:
+        self._start = start  # makes a worker, which starts nothing before its first job
+        self._free = WORKERS
+        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="pool")  # each waits for one worker
         self._idle: list[Worker] = []
         self._busy: list[Worker] = []
         self._places = Counter[str]()
@@ -184,10 +179,10 @@ class WorkPool:
     def place(self, client: str) -> Iterator[None]:
         """One of the client's requests, from before its body is read until it is answered.
 
-        Raises BusyError: the client has `per_client` requests here already.
+        Raises BusyError: the client has `PER_CLIENT` requests here already.
         """
-        if self._places[client] >= self._per_client:
-            raise BusyError(f"{self._per_client} requests from your address are being computed", remedy=_REMEDY)
+        if self._places[client] >= PER_CLIENT:
+            raise BusyError(f"{PER_CLIENT} requests from your address are being computed", remedy=_REMEDY)
         self._places[client] += 1
         try:
             yield
@@ -206,7 +201,7 @@ class WorkPool:
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
         """Wait for the client's turn, in which it may `do` something. Raises BusyError: too many wait."""
-        if len(self._turns) >= self._waiting:
+        if len(self._turns) >= WAITING:
             raise BusyError("too many requests wait to be computed", remedy=_REMEDY)
         turn = _Turn(client, asyncio.get_running_loop().create_future())
         self._turns.append(turn)

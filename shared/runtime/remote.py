@@ -137,7 +137,6 @@ def listen(
     *,
     params: Params | None = None,
     timeout_seconds: float,
-    patience_seconds: float = PATIENCE_SECONDS,
     streamed: bool = True,
 ) -> Generator[bytes, None, None]:
     """The data of each server-sent event of a GET; an answer of another kind counts as one event.
@@ -145,8 +144,8 @@ def listen(
     Each begins within `timeout_seconds` of the one before. `call` gives the limits of each, and the errors; a stream
     without any event is an UnreachableError. If not `streamed`, another kind is asked for.
     """
-    where, asked = str(client.base_url), Asked(params=params, patience_seconds=patience_seconds)
-    asked |= {"headers": {"Accept": EVENTS if streamed else "application/json"}, "timeout_seconds": timeout_seconds}
+    where, headers = str(client.base_url), {"Accept": EVENTS if streamed else "application/json"}
+    asked = Asked(params=params, headers=headers, timeout_seconds=timeout_seconds)
     with _asking(client, "GET", path, **asked) as answer:
         if not answer.head.headers.get("content-type", "").startswith(EVENTS):
             yield check(answer.whole(), where).content

@@ -1,6 +1,8 @@
 """Releases and their exchange as JSON that a person can read: canonical texts, digests, signatures, integers."""
 
 import json
+from base64 import b64decode
+from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -11,15 +13,74 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from commingle.shared.documents.dsse import Envelope, seal
-from commingle.shared.documents.model import encode
+from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
+from commingle.shared.documents.manifest import Manifest
+from commingle.shared.documents.model import WireModel, encode
+from commingle.shared.documents.regression import RegressionResult
 from commingle.shared.documents.row_maps import row_map
-from commingle.shared.documents.statements import approval_set_digest, open_approvals
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import (
+    AlignmentStatement,
+    Approval,
+    BlockStatement,
+    Departure,
+    Enrolment,
+    LedgerHead,
+    Rejection,
+    Rotation,
+    approval_set_digest,
+    open_approvals,
+)
 from commingle.shared.documents.terms import Bounds
-from commingle.shared.mechanisms.moments.exchange.messages import Reply, columns_digest
+from commingle.shared.mechanisms.moments.exchange.messages import (
+    ColumnsStatement,
+    Reply,
+    ReplyStatement,
+    columns_digest,
+)
+from commingle.shared.release.audit import CoordinatorAudit, PartyAudit
 from commingle.shared.release.checks import closed
 from commingle.shared.release.matrix import content_digest, decode_block, decode_matrix
 from commingle.shared.release.verification import verify_release
 from tests.golden import world
+
+FROZEN = sorted(world.FOLDER.rglob("*.json"))
+MODELS: dict[str, type[WireModel]] = {
+    "spec": ReleaseSpec,
+    "approval": Approval,
+    "alignment": AlignmentStatement,
+    "block": BlockStatement,
+    "rejection": Rejection,
+    "rotation": Rotation,
+    "departure": Departure,
+    "enrolment": Enrolment,
+    "identity": IdentityStatement,
+    "linkage-key": LinkageKeyMessage,
+    "manifest": Manifest,
+    "columns": ColumnsStatement,
+    "reply": ReplyStatement,
+    "regression": RegressionResult,
+    "party-audit": PartyAudit,
+    "ledger-head": LedgerHead,
+    "coordinator-audit": CoordinatorAudit,
+}
+
+
+def frozen(content: Any) -> Iterator[tuple[str, str]]:
+    """Kind and text of every signed document in a frozen file, those inside others too."""
+    if isinstance(content, str) and content.startswith("{"):
+        yield from frozen(json.loads(content))
+    elif isinstance(content, list):
+        for part in content:
+            yield from frozen(part)
+    elif isinstance(content, dict) and "payloadType" in content:
+        payload = content["payload"]
+        text = payload if payload.startswith("{") else b64decode(payload).decode()
+        yield content["payloadType"], text
+        yield from frozen(text)
+    elif isinstance(content, dict):
+        for part in content.values():
+            yield from frozen(part)
 
 
 def envelope(signed: Envelope) -> dict[str, str]:

@@ -29,7 +29,6 @@ from tests.party_agent.regression.asking import GENEROUS
 from tests.world.consortium import AUTOMATIC, Consortium, consortium_of
 from tests.world.tampering import NOW
 
-HERE = Path(__file__).parent
 FILES = (
     *(f"release_{name}" for name in (*world.RELEASES, *world.KEYED)),
     "exchange",
@@ -41,7 +40,7 @@ FILES = (
     "fits",
 )
 LOOSE = "forecasts"
-KEPT = HERE / "kept"
+KEPT = world.FOLDER / "kept"
 HOME, COORDINATOR, TOLD, INTERFACES = "home.tar", "coordinator.tar", "told.json", "interfaces.json"
 PARTY = "clinic"
 
@@ -106,10 +105,6 @@ def _request() -> RegressionRequest:
     )
 
 
-def load(name: str) -> Any:
-    return json.loads((HERE / f"{name}.json").read_text())
-
-
 def build(name: str, drawn: world.Drawn) -> dict[str, Any]:
     if name.startswith("release_"):
         mechanism = name.removeprefix("release_")
@@ -140,7 +135,9 @@ def draw() -> world.Drawn:
 
 def write(name: str, content: object) -> None:
     """As JSON that shows in a diff what has changed."""
-    (HERE / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    (world.FOLDER / f"{name}.json").write_text(
+        json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )
 
 
 def main() -> None:
@@ -148,7 +145,7 @@ def main() -> None:
         write("drawn", draw())
     if "--keep" in sys.argv:
         keep()
-    drawn = load("drawn")
+    drawn = world.load("drawn")
     for name in (*FILES, LOOSE):
         write(name, build(name, drawn))
 

@@ -23,7 +23,8 @@ from commingle.shared.mechanisms.moments.exchange.products import verify_bounds,
 from commingle.shared.release.verification import verify_release
 from tests.golden import world
 from tests.golden.documents import integers
-from tests.golden.make import FILES, LOOSE, build, load
+from tests.golden.make import FILES, LOOSE, build
+from tests.golden.world import load
 
 EXACT = tuple(name for name in FILES if name != "fits")
 MADE_BY_DRAWN_PYARROW = pa.__version__ == load("drawn")["pyarrow"]

@@ -3,6 +3,7 @@
 What the operating system or a library's version decides (a box, a nonce, files of pyarrow) is `drawn` once and kept.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,6 +60,12 @@ KEYED = ("rmgm_keyed", "moments_keyed")
 """Releases over keyed subjects; the parties hold different ones, and some of them two or three do."""
 NAMES = ("clinic", "lab", "insurer")
 HELD = {"clinic": range(40), "lab": range(4, 48), "insurer": range(2, 44)}
+
+FOLDER = Path(__file__).parent
+
+
+def load(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_text())
 
 
 def secret(label: str) -> bytes:

@@ -21,7 +21,7 @@ from commingle.shared.release.matrix import decode_matrix
 from commingle.shared.runtime.bodies import Body, read_body
 from commingle.shared.runtime.errors import TooLargeError, TruncatedError
 from commingle.shared.runtime.problem import install_problems
-from tests.tools.fuzz_targets import Release
+from tests.golden import world
 from tests.world.consortium import BY_HAND, consortium_of
 from tests.world.coordinator import Hub, key_of, problem
 from tests.world.local_api import operator_app
@@ -177,9 +177,10 @@ def test_learner_does_not_wait_for_ever_for_a_body() -> None:
 
 
 def test_row_group_that_claims_billions_of_rows_is_refused_before_it_is_read() -> None:
-    release = Release()
+    release = world.release("rmgm", world.load("drawn"))
+    _, matrix, _ = release.files
     rows, offset = b"\x16\x20", b"\x26\x08\x16"  # thrift: num_rows = 16, file_offset = 4, and a number of bytes
-    assert release.matrix.count(rows + offset) == 1
-    claimed = release.matrix.replace(rows + offset, b"\x16\xe0\xd9\xf7\xea")
+    assert matrix.count(rows + offset) == 1
+    claimed = matrix.replace(rows + offset, b"\x16\xe0\xd9\xf7\xea")
     with pytest.raises(VerificationError, match="another shape"):
-        decode_matrix(release.spec, claimed)
+        decode_matrix(release.spec.document, claimed)

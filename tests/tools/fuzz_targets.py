@@ -4,17 +4,18 @@ Signed documents are damaged before they are signed, as a member or coordinator 
 signing never gets past the signature.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 
 import httpx
 import numpy as np
 
 from commingle.party_agent.regression.plan import plan_regression
-from commingle.shared.documents.dsse import SigningKey, open_envelope, parse_envelope, seal
-from commingle.shared.documents.manifest import SecondMoments
+from commingle.shared.documents.dsse import open_envelope, parse_envelope
+from commingle.shared.documents.manifest import Manifest, SecondMoments
 from commingle.shared.documents.model import WireModel, decode, encode
 from commingle.shared.documents.regression import (
     PublicSecondMoments,
@@ -28,159 +29,47 @@ from commingle.shared.documents.schema import (
     BinaryAttribute,
     CategoricalAttribute,
     NumericAttribute,
-    Whitening,
     parse_attributes,
 )
-from commingle.shared.documents.spec import PartySpec, ReleaseSpec
-from commingle.shared.documents.statements import (
-    AlignmentStatement,
-    Approval,
-    ApprovalRequest,
-    BlockStatement,
-    Enrolment,
-    Rejection,
-    SignedDocument,
-    approval_set_digest,
-    open_approvals,
-)
-from commingle.shared.documents.study import Study, StudyParty
-from commingle.shared.documents.terms import MechanismName
+from commingle.shared.documents.spec import ReleaseSpec
+from commingle.shared.documents.statements import ApprovalRequest, SignedDocument
+from commingle.shared.documents.study import Study
 from commingle.shared.errors import CommingleError
-from commingle.shared.mechanisms import mechanism_named, mechanism_of
-from commingle.shared.release.checks import Member, build_spec, open_spec
-from commingle.shared.release.matrix import assemble, decode_block, decode_matrix, encode_matrix, second_moments
+from commingle.shared.release.checks import build_spec, open_spec
+from commingle.shared.release.matrix import assemble, decode_block, decode_matrix, second_moments
 from commingle.shared.release.plan import plan_block, plan_blocks, privacy_statement, published_columns
 from commingle.shared.release.verification import verify_release
 from commingle.shared.runtime.request_signing import RequestHead, RequestSigner, body_digest, verify_request
+from tests.golden import world
+from tests.golden.documents import FROZEN, MODELS, frozen
+from tests.golden.world import Made
 from tests.tools import fuzz_exchange
 from tests.tools.fuzz_mutations import Target, unforged
-from tests.world.documents import block_statement, manifest, sign_bytes
+from tests.world.documents import sign_bytes
 
-_KEY = SigningKey(bytes(32))
+_KEY = world.COORDINATOR
 _RAW = _KEY.verifying_key.raw.hex()
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)
 _ZEROS = "0" * 64
-_WHITENING = Whitening(
-    centre=(0.5, -0.25, 0.0, 0.0),
-    matrix=((0.5, 0.25, 0.0, 0.0), (0.0, 0.5, 0.0, 0.125), (0.0, 0.0, 0.75, 0.0), (0.0, 0.0, 0.0, 1.0)),
-)
-_ATTRIBUTES = (
-    NumericAttribute(name="age", lower=0, upper=100, unit="years"),
-    BinaryAttribute(name="smoker", levels=("no", "yes")),
-    CategoricalAttribute(name="region", levels=("north", "south", "west")),
-)
-_STUDY = Study(
-    study="smoking",
-    mechanism="dgm",
-    epsilon=1.0,
-    delta=1e-5,
-    n=40,
-    parties=(StudyParty(name="clinic", dataset="main", attributes=_ATTRIBUTES, row_norm=0.5, whitening=_WHITENING),),
-)
-_KINDS: tuple[type[WireModel], ...] = (
-    Approval,
-    AlignmentStatement,
-    ApprovalRequest,
-    BlockStatement,
-    Enrolment,
-    Rejection,
-    SecondMoments,
-    SignedDocument,
-    Study,
-)
-
-
-def _spec(mechanism: MechanismName, *, whitened: bool = False) -> ReleaseSpec:
-    party = PartySpec(
-        name="clinic",
-        signing_key=_RAW,
-        sealing_key=_ZEROS,
-        dataset="main",
-        attributes=_ATTRIBUTES,
-        row_norm=0.5 if whitened else None,
-        whitening=_WHITENING if whitened else None,
-    )
-    return ReleaseSpec.model_validate(
-        {
-            "study": "smoking",
-            "created": _NOW,
-            "expires": _NOW + timedelta(days=3),
-            "mechanism": mechanism,
-            "k": 16 if mechanism == "rmgm" else None,
-            "seed": _ZEROS,
-            "epsilon": 1.0,
-            "delta": 1e-5,
-            "n": 40,
-            "fraction_bits": mechanism_named(mechanism).fraction_bits,
-            "parties": (party,),
-            "proposer": _KEY.fingerprint,
-        }
-    )
-
-
-class Release:
-    """A published release of one party, and its parts."""
-
-    def __init__(self, mechanism: MechanismName = "rmgm") -> None:
-        self.spec = _spec(mechanism)
-        envelope = seal(self.spec, key=_KEY)
-        opened = open_spec(envelope, [_KEY.verifying_key])
-        plan = plan_block(self.spec, self.spec.parties[0])
-        self.columns, self.rows = plan.columns, plan.rows
-        integers = np.arange(plan.rows * len(plan.columns)).reshape(plan.rows, -1)
-        integers[1 : len(plan.columns) + 1] = np.eye(len(plan.columns))  # symmetric where it is the own block
-        self.approval = Approval(spec=opened.digest, party="clinic", created=_NOW, ledger_head=_ZEROS)
-        approvals = {"clinic": seal(self.approval, key=_KEY)}
-        self.block, self.statement = block_statement(
-            self.spec,
-            self.spec.parties[0],
-            integers,
-            release=opened.digest,
-            approvals=approval_set_digest(open_approvals(approvals, opened)),
-            transcript=_ZEROS if mechanism_of(self.spec).interactive else None,
-        )
-        whole = assemble(self.spec, [integers])
-        self.matrix = encode_matrix(self.spec, opened.digest, whole)
-        self.moments = encode(second_moments(self.spec, opened.digest, whole))
-        self.manifest = manifest(
-            opened,
-            self.matrix,
-            self.moments,
-            proposer=_KEY,
-            approvals=approvals,
-            blocks={"clinic": seal(self.statement, key=_KEY)},
-            published=_NOW,
-            software="fuzz",
-        )
-
-    def documents(self) -> list[bytes]:
-        alignment = AlignmentStatement(spec=_ZEROS, party="clinic", subjects=40, digest=_ZEROS)
-        rejection = Rejection(spec=_ZEROS, party="clinic", reason="budget", created=_NOW, ledger_head=_ZEROS)
-        enrolment = Enrolment(invite="x" * 40, name="clinic", signing_key=_RAW, sealing_key=_ZEROS)
-        approved = seal(self.approval, key=_KEY)
-        request = ApprovalRequest(approval=approved, alignment=seal(alignment, key=_KEY))
-        enrolled = SignedDocument.of(enrolment, _KEY)
-        whole = (self.approval, self.statement, alignment, rejection, enrolment, request, enrolled, _STUDY)
-        return [*map(encode, whole), self.moments]
+_KINDS: tuple[type[WireModel], ...] = (*MODELS.values(), ApprovalRequest, SecondMoments, SignedDocument, Study)
 
 
 def targets() -> Mapping[str, Target]:
-    release, exchanged = Release(), Release("moments")
-    attributes = b"[" + b",".join(map(encode, release.spec.terms.attributes)) + b"]"
+    rows, moments = (world.release(name, world.load("drawn")) for name in ("rmgm", "moments_keyed"))
+    specs = [encode(world.signed_spec(name).document) for name in (*world.RELEASES, *world.KEYED)]
+    attributes = b"[" + b",".join(map(encode, rows.spec.document.terms.attributes)) + b"]"
     return {
-        "envelope": Target([seal(release.spec, key=_KEY).to_json()], _open),
-        "spec": Target(
-            [*map(encode, (_spec("rmgm"), _spec("dgm"), _spec("moments"), _spec("dgm", whitened=True)))], _plan
-        ),
-        "documents": Target(release.documents(), _decode_all),
-        "study": Target([encode(_STUDY)], _propose),
-        "manifest": Target([encode(release.manifest)], lambda data: _verify(release, signed=data)),
-        "moments": Target([release.moments], lambda data: _verify(release, moments=data)),
-        "matrix": Target([release.matrix], lambda data: decode_matrix(release.spec, data)),
-        "block": Target([release.block], lambda data: decode_block(data, columns=release.columns, rows=release.rows)),
-        "manifest of moments": Target([encode(exchanged.manifest)], lambda data: _verify(exchanged, signed=data)),
-        "noisy moments": Target([exchanged.moments], lambda data: _verify(exchanged, moments=data)),
-        "submission": Target([exchanged.block], lambda data: _publish(exchanged, data)),
+        "envelope": Target([rows.spec.envelope.to_json()], lambda data: _open(rows, data)),
+        "spec": Target(specs, _plan),
+        "documents": Target(list(_documents(rows)), _decode_all),
+        "study": Target([encode(world.study(name)) for name in world.RELEASES], _propose),
+        "manifest": Target([_said(rows)], lambda data: _verify(rows, signed=data)),
+        "moments": Target([rows.files[2]], lambda data: _verify(rows, moments=data)),
+        "matrix": Target([rows.files[1]], lambda data: _read_matrix(rows, data)),
+        "block": Target([rows.bodies["lab"]], lambda data: _read_block(rows, "lab", data)),
+        "manifest of moments": Target([_said(moments)], lambda data: _verify(moments, signed=data)),
+        "noisy moments": Target([moments.files[2]], lambda data: _verify(moments, moments=data)),
+        "submission": Target([moments.bodies["clinic"]], lambda data: _publish(moments, data)),
         **fuzz_exchange.targets(),
         **_regressions(),
         "attributes": Target([attributes], parse_attributes),
@@ -188,12 +77,23 @@ def targets() -> Mapping[str, Target]:
     }
 
 
-def _open(data: bytes) -> None:
+def _documents(release: Made) -> Iterator[bytes]:
+    """One of every kind that is frozen, and those that are not signed by themselves."""
+    yield from {kind: text.encode() for path in FROZEN for kind, text in frozen(json.loads(path.read_text()))}.values()
+    yield encode(ApprovalRequest(approval=release.approvals["lab"], alignment=world.alignment("rmgm", "lab")))
+    yield from (release.files[0], release.files[2])
+
+
+def _said(release: Made) -> bytes:
+    return decode(SignedDocument, release.files[0]).envelope.payload_bytes
+
+
+def _open(release: Made, data: bytes) -> None:
     envelope = parse_envelope(data)
     with suppress(CommingleError):
         _ = envelope.digest
     opened = open_envelope(envelope, ReleaseSpec, keys=[_KEY.verifying_key])
-    unforged(opened.payload, encode(_spec("rmgm")))
+    unforged(opened.payload, release.spec.payload)
 
 
 def _plan(data: bytes) -> None:
@@ -204,13 +104,26 @@ def _plan(data: bytes) -> None:
 
 
 def _propose(data: bytes) -> None:
-    members = {"clinic": Member(_RAW, _ZEROS)}
-    build_spec(decode(Study, data), members=members, proposer=_KEY.fingerprint, seed=bytes(32), now=_NOW)
+    build_spec(decode(Study, data), members=world.MEMBERS, proposer=_KEY.fingerprint, seed=bytes(32), now=_NOW)
 
 
-def _publish(release: Release, data: bytes) -> None:
-    block = decode_block(data, columns=release.columns, rows=release.rows)
-    encode(second_moments(release.spec, _ZEROS, assemble(release.spec, [block])))
+def _read_matrix(release: Made, data: bytes) -> None:
+    found = decode_matrix(release.spec.document, data)
+    unforged((found.shape, found.dtype), (release.matrix.shape, np.dtype(np.int64)))
+
+
+def _read_block(release: Made, party: str, data: bytes) -> world.Block:
+    spec, right = release.spec.document, release.blocks[party]
+    plan = plan_block(spec, spec.party(party))
+    found = decode_block(data, columns=plan.columns, rows=plan.rows)
+    unforged((found.shape, found.dtype), (right.shape, right.dtype))
+    return found
+
+
+def _publish(release: Made, data: bytes) -> None:
+    blocks = {**release.blocks, "clinic": _read_block(release, "clinic", data)}
+    spec = release.spec.document
+    encode(second_moments(spec, _ZEROS, assemble(spec, list(blocks.values()))))
 
 
 def _decode_all(data: bytes) -> None:
@@ -219,12 +132,13 @@ def _decode_all(data: bytes) -> None:
             decode(kind, data)
 
 
-def _verify(release: Release, *, signed: bytes | None = None, moments: bytes | None = None) -> None:
+def _verify(release: Made, *, signed: bytes | None = None, moments: bytes | None = None) -> None:
+    _, matrix, honest = release.files
     if moments is not None:
         digest = sha256(moments).hexdigest()
-        signed = encode(release.manifest.model_copy(update={"moments_sha256": digest}))
+        signed = encode(decode(Manifest, _said(release)).model_copy(update={"moments_sha256": digest}))
     document = SignedDocument(signing_key=_RAW, envelope=sign_bytes(signed or b"", kind="manifest", key=_KEY))
-    verify_release(encode(document), release.matrix, moments or release.moments, trusted_coordinator=None)
+    verify_release(encode(document), matrix, moments or honest, trusted_coordinator=None)
 
 
 def _signed_request() -> bytes:

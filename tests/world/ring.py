@@ -116,14 +116,13 @@ def reversed_stripes(layout: Layout, column: NDArray[np.int64]) -> list[Polynomi
 
 @dataclass(frozen=True)
 class Encrypted:
-    """What an owner made, with what it knows: first halves and errors of its ciphertexts, its key's half and error."""
+    """What an owner made, with what it knows: first halves and errors of its ciphertexts, and its key's half."""
 
     layout: Layout
     secret: Polynomial
     firsts: list[Polynomial]
     errors: list[Polynomial]
     key: Polynomial
-    key_error: Polynomial
     key_half: Polynomial
 
 
@@ -143,7 +142,7 @@ def encrypt(
     for index, (message, error) in enumerate(zip(in_stripes(layout, columns), drawn, strict=True), start=1):
         mask = product(public_half(layout, index), s, ring.modulus)
         firsts.append([(x + e + ring.delta * m) % ring.modulus for x, e, m in zip(mask, error, message, strict=True)])
-    return Encrypted(layout, s, firsts, drawn, key, key_error, half)
+    return Encrypted(layout, s, firsts, drawn, key, half)
 
 
 @dataclass(frozen=True)

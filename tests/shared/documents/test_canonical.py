@@ -1,60 +1,30 @@
 """A signed document has one encoding, and an honest length: nothing can be padded, said twice or said otherwise."""
 
 import json
-from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from commingle.shared.documents.dsse import Envelope, Signature, SigningKey, open_envelope, payload_type, seal
-from commingle.shared.documents.linkage import IdentityStatement, LinkageKeyMessage
-from commingle.shared.documents.manifest import Manifest
 from commingle.shared.documents.model import WireModel, decode, decode_canonical, encode
-from commingle.shared.documents.regression import RegressionRequest, RegressionResult
+from commingle.shared.documents.regression import RegressionRequest
 from commingle.shared.documents.schema import BinaryAttribute, Whitening
 from commingle.shared.documents.spec import MAX_COLUMNS, MAX_PARTIES, PartySpec, ReleaseSpec
 from commingle.shared.documents.statements import (
-    AlignmentStatement,
     Approval,
     BlockStatement,
-    Departure,
-    Enrolment,
-    LedgerHead,
-    Rejection,
-    Rotation,
 )
 from commingle.shared.errors import DocumentError
-from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
-from commingle.shared.release.audit import CoordinatorAudit, PartyAudit
+from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement
 from commingle.shared.release.checks import open_spec
+from tests.golden.documents import FROZEN, MODELS, frozen
+from tests.golden.world import FOLDER
 from tests.world.documents import sign_bytes
 
 KEY = SigningKey(b"\x01" * 32)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-GOLDEN_FOLDER = Path(__file__).parents[2] / "golden"
-GOLDEN = sorted(GOLDEN_FOLDER.rglob("*.json"))
-MODELS: dict[str, type[WireModel]] = {
-    "spec": ReleaseSpec,
-    "approval": Approval,
-    "alignment": AlignmentStatement,
-    "block": BlockStatement,
-    "rejection": Rejection,
-    "rotation": Rotation,
-    "departure": Departure,
-    "enrolment": Enrolment,
-    "identity": IdentityStatement,
-    "linkage-key": LinkageKeyMessage,
-    "manifest": Manifest,
-    "columns": ColumnsStatement,
-    "reply": ReplyStatement,
-    "regression": RegressionResult,
-    "party-audit": PartyAudit,
-    "ledger-head": LedgerHead,
-    "coordinator-audit": CoordinatorAudit,
-}
 KINDS = {payload_type(kind): model for kind, model in MODELS.items()}
 
 
@@ -207,24 +177,7 @@ def test_document_too_long_is_refused_before_it_is_parsed_or_verified(model: typ
         open_envelope(unsigned, model, keys=[KEY.verifying_key])
 
 
-def frozen(content: Any) -> Iterator[tuple[str, str]]:
-    """Kind and text of every signed document in a frozen file, those inside others too."""
-    if isinstance(content, str) and content.startswith("{"):
-        yield from frozen(json.loads(content))
-    elif isinstance(content, list):
-        for part in content:
-            yield from frozen(part)
-    elif isinstance(content, dict) and "payloadType" in content:
-        payload = content["payload"]
-        text = payload if payload.startswith("{") else b64decode(payload).decode()
-        yield content["payloadType"], text
-        yield from frozen(text)
-    elif isinstance(content, dict):
-        for part in content.values():
-            yield from frozen(part)
-
-
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.relative_to(GOLDEN_FOLDER).as_posix())
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_every_frozen_document_is_in_its_one_encoding(path: Path) -> None:
     for kind, payload in frozen(json.loads(path.read_text())):
         if not payload.startswith('{"invite":"any signed bytes'):
@@ -232,7 +185,7 @@ def test_every_frozen_document_is_in_its_one_encoding(path: Path) -> None:
 
 
 def test_some_documents_of_every_kind_are_frozen() -> None:
-    seen = {kind for path in GOLDEN for kind, _ in frozen(json.loads(path.read_text()))}
+    seen = {kind for path in FROZEN for kind, _ in frozen(json.loads(path.read_text()))}
     assert seen == KINDS.keys()
 
 

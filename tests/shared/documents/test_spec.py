@@ -1,7 +1,6 @@
 """Every field of the release spec, attacked. The table of refusals names the field or the fact in each message."""
 
 import json
-from collections.abc import Callable
 from copy import deepcopy
 from fractions import Fraction
 from typing import Any
@@ -10,26 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commingle.shared.documents.dsse import Envelope
-from commingle.shared.documents.manifest import Manifest, SecondMoments
-from commingle.shared.documents.model import WireModel, decode, encode
-from commingle.shared.documents.schema import parse_attributes
+from commingle.shared.documents.model import encode
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec
-from commingle.shared.documents.statements import (
-    AlignmentStatement,
-    Approval,
-    ApprovalRequest,
-    BlockStatement,
-    Enrolment,
-    Rejection,
-    SignedDocument,
-)
-from commingle.shared.documents.study import Study
 from commingle.shared.dp.accounting import RHO_UNITS, SIGMA_LIMIT
 from commingle.shared.errors import CommingleError, DocumentError, SpecError
 from commingle.shared.mechanisms import MECHANISMS, mechanism_named
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
-from commingle.shared.mechanisms.moments.exchange.messages import ColumnsStatement, ReplyStatement
 from commingle.shared.proving.lengths import proved_noise
 from commingle.shared.release.checks import read_spec
 from commingle.shared.release.plan import plan_blocks, privacy_statement, published_columns
@@ -410,69 +395,6 @@ def test_privacy_statement_keeps_every_promise_of_the_spec(mechanism: str, epsil
         others = [party.loss.replacement for party in statement.per_party if party.loss.replacement is not None]
         assert total.replacement is not None
         assert total.replacement.rho == pytest.approx(sum(other.rho for other in others), rel=1e-12)
-
-
-# --- any bytes ------------------------------------------------------------------------------------------------------
-
-KINDS: list[type[WireModel]] = [
-    ReleaseSpec,
-    Envelope,
-    SignedDocument,
-    Enrolment,
-    Approval,
-    ApprovalRequest,
-    AlignmentStatement,
-    Rejection,
-    BlockStatement,
-    Manifest,
-    SecondMoments,
-    Study,
-    ColumnsStatement,
-    ReplyStatement,
-]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-def paths(document: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The place of everything inside a JSON value."""
-    items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
-    )
-    return [place for key, value in items for place in [(*prefix, key), *paths(value, (*prefix, key))]]
-
-
-def parses_or_raises_ours(read: Callable[[], object]) -> None:
-    try:
-        read()
-    except CommingleError as error:
-        assert error.remedy  # noqa: PT017 - the point is that nothing else escapes
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@given(data=st.binary(max_size=100) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_arbitrary_bytes_raise_only_our_errors(kind: type[WireModel], data: bytes) -> None:
-    parses_or_raises_ours(lambda: decode(kind, data))
-
-
-@given(data=st.binary(max_size=100) | st.lists(JSON, max_size=2).map(lambda value: json.dumps(value).encode()))
-def test_arbitrary_schema_files_raise_only_our_errors(data: bytes) -> None:
-    parses_or_raises_ours(lambda: parse_attributes(data))
-
-
-@given(st.sampled_from(paths(changed("parties/1/whitening", WHITENING))), JSON)
-def test_spec_with_any_field_replaced_parses_and_plans_or_raises_only_our_errors(
-    place: tuple[Any, ...], value: object
-) -> None:
-    document = changed("parties/1/whitening", deepcopy(WHITENING))
-    inner: Any = document
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    parses_or_raises_ours(lambda: privacy_statement(parse(document)))
 
 
 def test_refusal_does_not_repeat_the_offending_value() -> None:

@@ -272,7 +272,6 @@ def test_forecasts_are_about_the_target_of_the_study() -> None:
     assert unsaid.target_named is False
 
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 _HEAVY = ("scipy", "pyarrow", "commingle.shared.mechanisms", "commingle.shared.estimation", "commingle.shared.release")
 _PARSE = """
 import sys

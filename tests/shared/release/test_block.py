@@ -5,12 +5,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from commingle.shared.documents.statements import BlockStatement
-from commingle.shared.errors import BlockError, CommingleError
+from commingle.shared.errors import BlockError
 from commingle.shared.release.matrix import check_block, content_digest, decode_block, encode_block, largest_body
 
 Block = NDArray[np.int64]
@@ -126,25 +125,3 @@ def test_body_that_differs_from_its_statement_is_refused_by_name(changes: dict[s
     assert np.array_equal(check_block(BODY, statement()), BLOCK)
     with pytest.raises(BlockError, match=said):
         check_block(BODY, statement(**changes))
-
-
-@given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), max_size=4), st.integers(0, len(BODY)))
-def test_mutated_body_decodes_to_its_shape_or_raises_only_our_errors(
-    changes: list[tuple[int, int]], length: int
-) -> None:
-    data = bytearray(BODY)
-    for at, value in changes:
-        data[at] = value
-    body = bytes(data[: length if length > 40 else None])
-    try:
-        block = decode_block(body, columns=COLUMNS, rows=3)
-    except CommingleError:
-        return
-    assert block.shape == (3, 2)
-    assert block.dtype == np.int64
-
-
-@given(st.binary(max_size=300))
-def test_arbitrary_bytes_raise_only_our_errors(body: bytes) -> None:
-    with pytest.raises(CommingleError):
-        decode_block(body, columns=COLUMNS, rows=3)

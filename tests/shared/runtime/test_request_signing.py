@@ -5,8 +5,6 @@ from io import BytesIO
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from commingle.shared.documents.dsse import SigningKey, VerifyingKey
 from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
@@ -154,20 +152,3 @@ def test_clocks_further_apart_are_told_both_times(seconds: int) -> None:
         verify(head(signed(at=NOW + timedelta(seconds=seconds))))
     assert f"{abs(seconds)} seconds apart" in str(refused.value)
     assert "NTP" in refused.value.remedy
-
-
-@given(st.text(max_size=80), st.text(max_size=80), st.text(max_size=40))
-def test_nonsense_raises_our_error_only(signature: str, given_input: str, target: str) -> None:
-    lines = (("signature", signature), ("signature-input", given_input), ("content-digest", signature))
-    with pytest.raises(RequestSignatureError):
-        verify(RequestHead("PUT", "/" + target, lines))
-
-
-@given(st.binary(max_size=12), st.integers(0, 400))
-def test_damaged_input_raises_our_error_only(damage: bytes, place: int) -> None:
-    received = head(signed())
-    value = received.header("signature-input") or ""
-    changed = value[:place] + damage.decode("latin-1") + value[place + len(damage) :]
-    if changed.strip() != value:
-        with pytest.raises(RequestSignatureError):
-            verify(with_header("signature-input", changed)(received))

@@ -28,7 +28,6 @@ from commingle.shared.release.plan import plan_block, plan_blocks, privacy_state
 from commingle.shared.release.verification import verify_release
 from commingle.shared.ring.parameters import ROWS_LIMIT, STANDARD, Layout
 from tests.golden import world
-from tests.golden.make import load
 from tests.shared.mechanisms.moments.exchange.world import THREE, spec_of
 from tests.world.side import approved, traffic
 
@@ -174,7 +173,7 @@ def test_plan_says_which_part_of_delta_the_exchange_takes() -> None:
 
 
 def test_ledger_debited_without_the_delta_of_the_implementation_confirms_no_release() -> None:
-    made = world.release("moments", load("drawn"))
+    made = world.release("moments", world.load("drawn"))
     release = verify_release(*made.files, trusted_coordinator=None)
     party = release.spec.parties[0]
     cost = plan_block(release.spec, party).cost
