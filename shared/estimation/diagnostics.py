@@ -27,7 +27,7 @@ _BENT = 1 / 3
 """Standard deviation of what is bent, over what cutting took; measured (docs/coverage.md#rows-that-were-cut)."""
 SIGNIFICANCE = 0.05
 _COUNTED = (
-    "Intervals count what that may bend, and are wider for it (docs/coverage.md#rows-that-were-cut). A study whose "
+    "Intervals count what that usually bends, and are wider for it (docs/coverage.md#rows-that-were-cut). A study whose "
     "numbers have cuts, or that has one stage (study new --one-stage), cuts no rows."
 )
 _NOT_COUNTED = (
