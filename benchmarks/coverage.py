@@ -20,15 +20,15 @@ from benchmarks.release_law import (
     Array,
     dgm_gram,
     drawn_moments,
-    exact_moments,
     integer_rows,
+    made,
     moments_of,
-    of_parties,
     party_sizes,
     private_moments,
     proposed,
     rmgm_gram,
     study_of,
+    tables,
     wishart,
 )
 from benchmarks.tables import at_hand, scaled
@@ -144,17 +144,17 @@ def real(
     With a sampler the product's code makes the releases; without one they are drawn from their law.
     """
     p = values.shape[1]
+    encoded, sizes = 2 * values - 1, party_sizes(p, 3)
     attributes = [NumericAttribute(name=f"x{i}" if i < p - 1 else "y", lower=0, upper=1) for i in range(p)]
-    study = study_of(attributes, party_sizes(p, 3), len(values), epsilon, mechanism=mechanism)
-    spec = proposed(of_parties(study, first_stage_share=None))
-    blocks = integer_rows(spec, 2 * values - 1)
-    S, draw, trials = private_moments(blocks), generator(len(values), round(epsilon)), []
+    spec = proposed(study_of(attributes, sizes, len(values), epsilon, first_stage_share=None, mechanism=mechanism))
+    S, draw = private_moments(integer_rows(spec, encoded)), generator(len(values), round(epsilon))
+    held, trials = tables(encoded, sizes, None, draw), []
     for _ in range(releases):
         seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()}) if sampler else spec  # as a study would have
-        made = exact_moments(seeded, blocks, sampler) if sampler else drawn_moments(spec, S, draw)
-        fit = fit_prepared(PreparedMoments.of(made, spec.terms.attributes), "y", interval_for="table")
+        moments = made(seeded, held, sampler)[0] if sampler else drawn_moments(spec, S, draw)
+        fit = fit_prepared(PreparedMoments.of(moments, spec.terms.attributes), "y", interval_for="table")
         trials.append(Trial(fit, slopes(S)))
-    return trials, made.rows
+    return trials, moments.rows
 
 
 def measure(asked: Asked) -> Report:

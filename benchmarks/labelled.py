@@ -79,10 +79,10 @@ class Labelled:
         blocks = (np.eye(int(column.max()) + 1)[column, 1:] for column in self.codes.T)
         return np.hstack([np.ones((len(self.y), 1)), *blocks])
 
-    def cells(self, chosen: NDArray[np.intp]) -> list[list[Any]]:
+    def cells(self, chosen: NDArray[np.intp]) -> dict[str, list[Any]]:
         columns = [self.y, *([] if self.time is None else [self.time]), *self.codes.T]
         held = ((a, c[chosen]) for a, c in zip(self.attributes, columns, strict=True))
-        return [(c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held]
+        return {a.name: (c if isinstance(a, NumericAttribute) else np.array(a.levels)[c]).tolist() for a, c in held}
 
     def as_counted(self, terms: Sequence[str]) -> "Labelled":
         """The people with levels merged as in a fit with these terms, such as `x3[other (l2, l4)]`."""

@@ -26,9 +26,8 @@ from scipy.stats import rankdata
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from benchmarks.harness import Asked, Experiment, Report, covers, generator, means
-from benchmarks.keyed import release_of
 from benchmarks.labelled import BINARY, DIABETES, LABEL, OTHERS, Labelled, Question
-from benchmarks.release_law import Array, party_sizes
+from benchmarks.release_law import Array, party_sizes, release_of
 from commingle.services.fit import PreparedMoments
 from commingle.services.models import GeneralisedFit, glm
 from commingle.shared.documents.schema import Weighted
@@ -73,7 +72,7 @@ def without_noise(people: Labelled) -> Array:
     """Coefficients of the features by a release's equations on all rows."""
     attributes, cells, draw = people.attributes, people.cells(np.arange(len(people.y))), generator(42)
     sizes = party_sizes(len(attributes), PARTIES)
-    prepared = release_of(attributes, cells, sizes, epsilon=_NO_NOISE, overlap=None, draw=draw)
+    prepared = release_of(attributes, sizes, cells, epsilon=_NO_NOISE, overlap=None, draw=draw)
     return glm(prepared, f"{LABEL} ~ .", family=people.family).coefficients[-people.design.shape[1] + 1 :]
 
 
@@ -84,7 +83,7 @@ def drawn(
     chosen, attributes = draw.integers(0, len(people.y), cell["n"]), people.attributes
     sizes, asked = party_sizes(len(attributes), PARTIES), {name: cell[name] for name in ("epsilon", "overlap")}
     weighted = Weighted(attribute=LABEL, weight=cell["weight"]) if "weight" in cell else None
-    return chosen, release_of(attributes, people.cells(chosen), sizes, **asked, draw=draw, weighted=weighted)
+    return chosen, release_of(attributes, sizes, people.cells(chosen), **asked, draw=draw, weighted=weighted)
 
 
 def trial(people: Labelled, whole: OnRows, cell: Mapping[str, Any], draw: np.random.Generator) -> dict[str, float]:

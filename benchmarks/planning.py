@@ -78,7 +78,7 @@ def real(name: str, data: Path) -> Case:
     table, target = data / about["file"], about["target_column"]
     held = prepare(Wanted(table=table, target=target, parties=_PARTIES, features=tuple(about["feature_columns"])))
     rows = encode_rows(held.attributes, held.table.columns) / SCALE
-    return Case(name, held.target, held.attributes, tuple(len(party.attributes) for party in held.parties), rows)
+    return Case(name, held.target, held.attributes, tuple(map(len, held.parties.values())), rows)
 
 
 def study(case: Case, mechanism: Kind, epsilon: float) -> Study:

@@ -17,9 +17,8 @@ import opendp.prelude as dp
 from numpy.typing import NDArray
 
 from benchmarks.harness import Asked, Experiment, Report, covers, generator, means
-from benchmarks.keyed import release_of
 from benchmarks.labelled import DIABETES, Labelled
-from benchmarks.release_law import Array, party_sizes
+from benchmarks.release_law import Array, party_sizes, release_of
 from commingle.services.analysis import cross_table, describe
 from commingle.services.analysis.tables import joint_shares
 from commingle.services.models.factors import Factor
@@ -51,7 +50,7 @@ def variations(people: Labelled, *, epsilon: float, draw: np.random.Generator) -
     attributes, codes = people.attributes, people.both[chosen]
     parties = party_sizes(len(attributes), 3)
     sums = CrossProducts.of(
-        release_of(attributes, people.cells(chosen), parties, epsilon=epsilon, overlap=1.0, draw=draw, seed=_SEED)
+        release_of(attributes, parties, people.cells(chosen), epsilon=epsilon, overlap=1.0, draw=draw, seed=_SEED)
     )
     law = weighted_rows(sums, [Factor.of(sums, a.name) for a in attributes])
     pairs, sizes = list(combinations(range(len(attributes)), 2)), [int(c.max()) + 1 for c in people.both.T]
@@ -97,13 +96,13 @@ def coverage(n: int, overlap: float, epsilon: float, often: float, draw: np.rand
         BinaryAttribute(name="smoker", levels=("no", "yes")),
         BinaryAttribute(name="back", levels=("no", "yes")),
     )
-    cells = (
-        draw.uniform(20, 90, n).tolist(),
-        np.array(STAGES)[stage].tolist(),
-        np.where(draw.random(n) < 0.3, "yes", "no").tolist(),
-        np.where(draw.random(n) < events[stage], "yes", "no").tolist(),
-    )
-    release = release_of(attributes, cells, (2, 2), epsilon=epsilon, overlap=overlap, draw=draw, seed=_SEED)
+    cells = {
+        "age": draw.uniform(20, 90, n).tolist(),
+        "stage": np.array(STAGES)[stage].tolist(),
+        "smoker": np.where(draw.random(n) < 0.3, "yes", "no").tolist(),
+        "back": np.where(draw.random(n) < events[stage], "yes", "no").tolist(),
+    }
+    release = release_of(attributes, (2, 2), cells, epsilon=epsilon, overlap=overlap, draw=draw, seed=_SEED)
     found, about = cross_table(release, "stage", "back"), describe(release, ["age", "smoker"], by="back")
     odds = events / (1 - events)
     within = {

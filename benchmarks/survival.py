@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Asked, Experiment, Report, covers, generator, means
-from benchmarks.keyed import release_of
 from benchmarks.labelled import Codes, Labelled, codes_of, columns_of
 from benchmarks.peers import by_peer
-from benchmarks.release_law import Array, party_sizes
+from benchmarks.release_law import Array, party_sizes, release_of
 from commingle.services.analysis import survival
 from commingle.services.fit import PreparedMoments
 from commingle.services.models import HazardRatios, hazard_ratios
@@ -93,9 +92,9 @@ class Followed:
 
     def release(self, chosen: NDArray[np.intp], draw: np.random.Generator, **asked: Any) -> PreparedMoments:  # noqa: ANN401
         people = self.labelled
-        end = self.times[chosen].tolist(), np.where(self.events[chosen], "yes", "no").tolist()
-        attributes, cells = [self.outcome, *people.attributes[1:]], [end, *people.cells(chosen)[1:]]
-        return release_of(attributes, cells, party_sizes(len(attributes), _PARTIES), draw=draw, **asked)
+        times, came = self.times[chosen].tolist(), np.where(self.events[chosen], "yes", "no").tolist()
+        attributes, cells = [self.outcome, *people.attributes[1:]], people.cells(chosen) | {"time": times, "came": came}
+        return release_of(attributes, party_sizes(len(attributes), _PARTIES), cells, draw=draw, **asked)
 
     def ratios(self, prepared: PreparedMoments) -> HazardRatios:
         return hazard_ratios(prepared, OUTCOME, [a.name for a in self.labelled.attributes[1:]])

@@ -24,12 +24,11 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.consortium import timed
 from benchmarks.harness import Asked, Experiment, Report, as_table, generator
-from benchmarks.keyed import release_of
 from benchmarks.labelled import BINARY, Codes, Labelled, Question
 from benchmarks.odds_ratios import auc
 from benchmarks.peers import SYNTHETIC, by_peer
 from benchmarks.questions import pair_table, variation
-from benchmarks.release_law import of_parties, party_sizes, proposed, study_of
+from benchmarks.release_law import party_sizes, proposed, release_of, study_of
 from commingle.services.models.synthetic import SyntheticRows, synthesize
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.plan import privacy_statement
@@ -97,10 +96,11 @@ def cell(question: Question, *key: int, asked: Asked, epsilon: float, beside: bo
     whole = whole.first(_BESIDE) if beside else whole
     people, tested = (replace(whole, y=whole.y[i], codes=whole.codes[i]) for i in (np.concatenate(part[1:]), part[0]))
     attributes, members = people.attributes, party_sizes(people.both.shape[1], _PARTIES)
-    study = study_of(attributes, members, len(people.y), epsilon, mechanism="moments", subjects="keyed")
-    lost = privacy_statement(proposed(of_parties(study, first_stage_share=None))).per_subject.own
+    facts: dict[str, Any] = {"mechanism": "moments", "subjects": "keyed"}
+    study = study_of(attributes, members, len(people.y), epsilon, first_stage_share=None, **facts)
+    lost = privacy_statement(proposed(study)).per_subject.own
     cells = people.cells(np.arange(len(people.y)))
-    prepared = release_of(attributes, cells, members, epsilon=epsilon, overlap=1.0, draw=draw)
+    prepared = release_of(attributes, members, cells, epsilon=epsilon, overlap=1.0, draw=draw)
     programs = dict(zip(OURS, by_release(prepared, people, tested), strict=True))
     if beside:
         programs[DRAWN] = judged(generator(*key, 1).choice(people.both, ROWS), people, tested)

@@ -32,15 +32,15 @@ from benchmarks.release_law import (
     dgm_gram,
     drawn_moments,
     entry_variance,
-    exact_moments,
     integer_rows,
+    made,
     moments_release,
-    of_parties,
     party_sizes,
     private_moments,
     proposed,
     rmgm_gram,
     study_of,
+    tables,
 )
 from benchmarks.tables import at_hand, scaled
 from commingle.services.fit import PreparedMoments, fit_prepared
@@ -240,8 +240,7 @@ def real(values: Array, name: str, *, seeds: int) -> dict[str, Any]:
     sizes, n, p = party_sizes(values.shape[1], TABLES[name]), len(values) * 4 // 5, values.shape[1]
     attributes = [NumericAttribute(name=f"x{i}" if i < p - 1 else LABEL, lower=0, upper=1) for i in range(p)]
     specs = {  # nothing but the bounds is public, and the paper has one stage
-        epsilon: proposed(of_parties(study_of(attributes, sizes, n, epsilon), first_stage_share=None))
-        for epsilon in EPSILONS[:3]
+        epsilon: proposed(study_of(attributes, sizes, n, epsilon, first_stage_share=None)) for epsilon in EPSILONS[:3]
     }
     errors: dict[float, list[dict[str, float]]] = {epsilon: [] for epsilon in specs}
     for seed in range(seeds):
@@ -316,16 +315,16 @@ def rates(sizes: Sequence[int], epsilon: float, *, trials: int) -> list[dict[str
 def law_check(n: int, epsilon: float, *, releases: int) -> dict[str, Any]:
     """Mean ||w_hat - w|| over releases of one table that are made, and over as many drawn from their law."""
     spec, table = synthetic_spec(n, epsilon), make_table(n, generator(n, 99))
-    blocks = integer_rows(spec, table.rows)
-    S, draw = private_moments(blocks), generator(n, 5)
+    S, draw = private_moments(integer_rows(spec, table.rows)), generator(n, 5)
+    held = tables(table.rows, SIZES, None, draw)
     report: dict[str, Any] = {"n": n, "epsilon": epsilon, "k": spec.k, "releases": releases}
     for kind in ("exact", "law"):
         errors = []
         for _ in range(releases):
             seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()})
             exact = kind == "exact"
-            made = exact_moments(seeded, blocks, rounded_gaussian) if exact else drawn_moments(spec, S, draw)
-            errors.append(distances(ours(spec, made, ESTIMATORS), table.weights))
+            moments = made(seeded, held, rounded_gaussian)[0] if exact else drawn_moments(spec, S, draw)
+            errors.append(distances(ours(spec, moments, ESTIMATORS), table.weights))
         report[kind] = {name: spread([each[name] for each in errors]) for name in errors[0]}
     return report
 

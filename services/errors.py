@@ -1,16 +1,15 @@
-"""Errors about published releases, and about files that are written from them.
+"""Errors about published releases, and about files that are written from them; how these are written.
 
 `shared.errors.VerificationError` says that a release's signatures or digests do not hold, and
 `shared.runtime.errors.RemoteError` that a coordinator does not answer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from commingle.shared.errors import CommingleError, EstimationError, RequestError
-
-FOR_EVERYONE = 0o644
-"""Mode of files that anybody may read."""
+from commingle.shared.runtime.files import write_durably
 
 
 class ServicesError(CommingleError):  # something about a published release that a person can act on
@@ -48,6 +47,20 @@ def writing(place: object, *, remedy: str, error: type[ServicesError] = OutputEr
         yield
     except OSError as failed:
         raise error(f"cannot write to {place} ({failed.strerror})", remedy=remedy) from None
+
+
+def write_for_everyone(
+    place: Path | str,
+    files: Mapping[Path, bytes | Iterable[bytes]],
+    *,
+    remedy: str,
+    error: type[ServicesError] = OutputError,
+) -> tuple[Path, ...]:
+    """Write files that anybody may read, over those of the same names. Raises `error`, naming `place`."""
+    with writing(place, remedy=remedy, error=error):
+        for path, data in files.items():
+            write_durably(path, data, mode=0o644)
+    return tuple(files)
 
 
 class AnalysisError(EstimationError):  # an analysis that cannot be computed as asked

@@ -26,15 +26,15 @@ _EPSILON: dict[MechanismName, float] = {"rmgm": 3.0, "moments": 1.0}
 def write(directory: Path, studies: Path) -> None:
     """One folder per clinic with `table.csv` and `schema.json`, and a study file for each mechanism."""
     made_up = cohort(seed=0, subjects=_PEOPLE)
-    for number, share in enumerate(made_up.parties):
-        folder, draw = directory / share.name, np.random.default_rng(1 + number)  # not the seed of their values
+    for number, (clinic, attributes) in enumerate(made_up.parties.items()):
+        folder, draw = directory / clinic, np.random.default_rng(1 + number)  # not the seed of their values
         folder.mkdir(parents=True, exist_ok=True)
         known = np.flatnonzero(draw.random(made_up.table.n) < _SHARE)
-        own = made_up.table.only([attribute.name for attribute in share.attributes]).rows(known)
+        own = made_up.table.only([attribute.name for attribute in attributes]).rows(known)
         write_party_table(folder / "table.csv", own, draw=draw)
-        schema = [attribute.model_dump(mode="json") for attribute in share.attributes]
+        schema = [attribute.model_dump(mode="json") for attribute in attributes]
         (folder / "schema.json").write_text(json.dumps(schema, indent=2))
-    parties = tuple(StudyParty(name=p.name, dataset=_DATASET, attributes=p.attributes) for p in made_up.parties)
+    parties = tuple(StudyParty(name=name, dataset=_DATASET, attributes=own) for name, own in made_up.parties.items())
     for mechanism, epsilon in _EPSILON.items():
         study = Study(
             study=f"Length of stay, three clinics ({mechanism})",

@@ -4,7 +4,7 @@ Covariance and components are those of the posterior mode.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -121,6 +121,17 @@ def columns_of(prepared: PreparedMoments, names: str | Sequence[str] | None) -> 
     return tuple(i for name in chosen for i in prepared.columns[name])
 
 
+def _of_attributes(
+    prepared: PreparedMoments, attributes: str | Sequence[str] | None
+) -> tuple[PreparedMoments, Covariance]:
+    names = names_of(prepared.attributes if attributes is None else attributes)
+    prepared, gaps = of_those_who_have(prepared, names)
+    columns = columns_of(prepared, names)
+    found = estimate(prepared, columns)
+    doubts, subsets = (*found.doubts, *cut_words(prepared, columns)), (*found.subsets, *gaps)
+    return prepared, replace(found, doubts=doubts, subsets=subsets)
+
+
 _PLOT_ROWS, _PLOT_INCHES = 16, 7.5
 _LABEL_WIDTH, _LABEL_HEIGHT = 0.2, 0.04  # of half an axis
 
@@ -210,10 +221,7 @@ def pca(
 
     Raises EstimationError: an attribute is unknown, or noise hides it wholly.
     """
-    names = names_of(prepared.attributes if attributes is None else attributes)
-    prepared, gaps = of_those_who_have(prepared, names)
-    columns = columns_of(prepared, names)
-    covariance = estimate(prepared, columns)
+    prepared, covariance = _of_attributes(prepared, attributes)
     units = covariance.deviations if standardise else np.ones(len(covariance.labels))
     _, roots, loadings = np.linalg.svd(covariance.root / units)
     loadings *= np.sign(loadings[np.arange(len(units)), np.abs(loadings).argmax(axis=1)])[:, None]
@@ -228,8 +236,8 @@ def pca(
         signal_to_noise=signal_to_noise,
         n=covariance.n,
         rows=prepared.rows,
-        subjects=(*covariance.subsets, *gaps),
-        warnings=(*covariance.warnings, *cut_words(prepared, columns), *_faint(covariance, signal_to_noise)),
+        subjects=covariance.subsets,
+        warnings=(*covariance.warnings, *_faint(covariance, signal_to_noise)),
     )
 
 
@@ -298,10 +306,7 @@ def partial_correlations(
         EstimationError: an attribute or the interval is unknown.
     """
     require_interval(interval_for)
-    names = names_of(prepared.attributes if attributes is None else attributes)
-    prepared, gaps = of_those_who_have(prepared, names)
-    columns = columns_of(prepared, names)
-    covariance = estimate(prepared, columns)
+    prepared, covariance = _of_attributes(prepared, attributes)
     units = covariance.deviations
     R = covariance.values / np.outer(units, units)
     if covariance.buried or np.linalg.eigvalsh(R)[0] <= _SINGULAR:
@@ -321,8 +326,8 @@ def partial_correlations(
         interval_for=interval_for,
         n=covariance.n,
         rows=prepared.rows,
-        subjects=(*covariance.subsets, *gaps),
-        warnings=(*covariance.warnings, *cut_words(prepared, columns), *_unsure(errors)),
+        subjects=covariance.subsets,
+        warnings=(*covariance.warnings, *_unsure(errors)),
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from commingle.services.analysis.covariance import Covariance, columns_of, estimate
 from commingle.services.client.metadata import Distribution, citation, croissant, dcat, privacy_sentence
-from commingle.services.errors import FOR_EVERYONE, NoSignalError, writing
+from commingle.services.errors import NoSignalError, write_for_everyone
 from commingle.services.fit.subjects import cut_words, of_those_who_have, whose
 from commingle.services.results import Result, ResultColumn, ResultTable, csv_text, markdown_row
 from commingle.shared.documents.schema import GAP, Attribute, NumericAttribute
@@ -28,7 +28,6 @@ from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.verification import PublishedRelease
-from commingle.shared.runtime.files import write_durably
 
 _LONGEST = 32
 """The most characters of a name in Stata and SAS. Names begin with a letter, and SAS does not tell A from a."""
@@ -86,10 +85,7 @@ class Export(Result):
     def write(self, directory: Path | str) -> tuple[Path, ...]:
         """Write the files, over those of the same names. Raises OutputError."""
         files = {Path(directory) / name: data for name, data in self.files.items()}
-        with writing(directory, remedy="Choose another directory."):
-            for path, data in files.items():
-                write_durably(path, data, mode=FOR_EVERYONE)
-        return tuple(files)
+        return write_for_everyone(directory, files, remedy="Choose another directory.")
 
 
 def export(

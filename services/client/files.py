@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from commingle.services.errors import FOR_EVERYONE, ReleaseDirectoryError, writing
+from commingle.services.errors import ReleaseDirectoryError, write_for_everyone
 from commingle.shared.documents.dsse import Fingerprint, parse_fingerprint
 from commingle.shared.errors import ProtocolError, VerificationError
 from commingle.shared.release.verification import PublishedRelease, open_manifest, verify_release
@@ -51,19 +51,13 @@ def require_parties(pins: Mapping[str, str], parties: Collection[str]) -> None:
         )
 
 
+WRITABLE = "Choose a directory you may write to."
 MANIFEST, MATRIX, MOMENTS = "manifest.json", "matrix.parquet", "moments.json"
 _CELL_BYTES = 8
 _MATRIX_OVERHEAD_BYTES = 4 << 20  # Parquet's own: schema, statistics, page headers
 _LARGEST_MATRIX_BYTES = 8 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _log = logging.getLogger(__name__)
-
-
-def write_for_everyone(place: Path, files: Mapping[Path, bytes]) -> None:
-    """Write files that anybody may read, over those of the same names. Raises ReleaseDirectoryError, naming `place`."""
-    with writing(place, remedy="Choose a directory you may write to.", error=ReleaseDirectoryError):
-        for path, data in files.items():
-            write_durably(path, data, mode=FOR_EVERYONE)
 
 
 def largest_matrix(manifest: bytes, *, trusted_coordinator: str | None = None) -> int:
@@ -101,7 +95,8 @@ class ReleaseFiles:
     def write(self, directory: Path) -> None:
         """Write a release directory, over the files of one that is there. Raises ReleaseDirectoryError."""
         files = ((MANIFEST, self.manifest), (MATRIX, self.matrix), (MOMENTS, self.moments))
-        write_for_everyone(directory, {directory / name: data for name, data in files})
+        public = {directory / name: data for name, data in files}
+        write_for_everyone(directory, public, remedy=WRITABLE, error=ReleaseDirectoryError)
 
     @property
     def digests(self) -> tuple[str, str, str]:

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commingle.services.client.files import ReleaseFiles, fingerprint, require_parties, write_for_everyone
+from commingle.services.client.files import WRITABLE, ReleaseFiles, fingerprint, require_parties
 from commingle.services.client.metadata import citation
 from commingle.services.client.options import CoordinatorAccess, access_options, coordinator_key_option, member_option
-from commingle.services.errors import ReleaseDirectoryError
+from commingle.services.errors import ReleaseDirectoryError, write_for_everyone
 from commingle.shared.documents.dsse import payload_type
 from commingle.shared.documents.manifest import PrivacyStatement, ScopedLoss
 from commingle.shared.documents.model import as_written, decode
@@ -340,7 +340,7 @@ def members(*, url: str, access: CoordinatorAccess, cache: Path | None, out: Pat
     with access.client(url, cache=cache) as client:
         known, signed = client.member_log()
     if out is not None:
-        write_for_everyone(out, {out: signed})
+        write_for_everyone(out, {out: signed}, remedy=WRITABLE, error=ReleaseDirectoryError)
     emit(
         {
             "coordinator": known.signer,

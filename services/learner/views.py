@@ -1,6 +1,6 @@
 """Answers of the learner."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Literal, Self
 
@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict
 from commingle.shared.documents.manifest import PrivacyStatement, PublishedColumn
 from commingle.shared.documents.schema import Attribute, encoded_columns, presence_column
 from commingle.shared.documents.spec import INTERCEPT, ReleaseSpec, StatedPurpose
-from commingle.shared.estimation.pairwise import Held
 from commingle.shared.estimation.pairwise import held as counts_of
 from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.release.verification import PublishedRelease
@@ -127,7 +126,8 @@ class ReleaseDetail(ReleaseItem):
 
     @classmethod
     def of(cls, held: LoadedRelease) -> Self:
-        spec, manifest = held.published.spec, held.published.manifest
+        spec, manifest, pairs = held.published.spec, held.published.manifest, held.prepared.pairs
+        counted = () if pairs is None else counts_of(pairs)
         return cls(
             **ReleaseItem.of_spec(held.published.release, spec).model_dump(),
             rows=held.prepared.rows,
@@ -140,10 +140,7 @@ class ReleaseDetail(ReleaseItem):
             attributes=list(spec.terms.attributes),
             columns=_columns(held),
             subjects="keyed" if spec.keyed else "listed",
-            subject_counts=[
-                SubjectCount(parties=list(c.parties), subjects=c.subjects, error=c.error, kept=c.kept)
-                for c in _counts(held)
-            ],
+            subject_counts=[SubjectCount.model_validate(asdict(count)) for count in counted],
             privacy=manifest.privacy,
         )
 
@@ -189,10 +186,6 @@ class ReleaseMoments(_View):
             mixing=p.mixing.tolist(),
             entry_variance=None if p.entry_variance is None else p.entry_variance.tolist(),
         )
-
-
-def _counts(held: LoadedRelease) -> tuple[Held, ...]:
-    return () if held.prepared.pairs is None else counts_of(held.prepared.pairs)
 
 
 def _columns(held: LoadedRelease) -> list[Column]:

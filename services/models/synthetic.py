@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commingle.services.errors import FOR_EVERYONE, OutputError, RowCountError, writing
+from commingle.services.errors import OutputError, RowCountError, write_for_everyone
 from commingle.services.fit.subjects import about_tables
 from commingle.services.models.factors import Factor, in_use
 from commingle.services.models.weighted_rows import WeightedRows, level_pairs, weighted_rows
@@ -26,7 +26,6 @@ from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
-from commingle.shared.runtime.files import write_durably
 
 if TYPE_CHECKING:  # slow to import
     import pyarrow as pa
@@ -174,10 +173,7 @@ class SyntheticRows(Result):
             path.with_suffix(".dictionary.json"): json.dumps(dictionary, indent=2, ensure_ascii=False).encode() + b"\n",
             path.with_suffix(".report.txt"): self.table().to_text().rstrip().encode() + b"\n",
         }
-        with writing(path, remedy="Choose another file."):
-            for place, data in files.items():
-                write_durably(place, data, mode=FOR_EVERYONE)
-        return tuple(files)
+        return write_for_everyone(path, files, remedy="Choose another file.")
 
 
 def synthesize(

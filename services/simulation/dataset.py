@@ -46,12 +46,6 @@ _WARD = (
 _CLINICS = {"registration": _REGISTRATION, "laboratory": _LABORATORY, "ward": _WARD}
 
 
-@dataclass(frozen=True, slots=True)
-class PartyShare:
-    name: str
-    attributes: tuple[Attribute, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyTable:
     """Rows that fit their attributes.
@@ -59,7 +53,7 @@ class StudyTable:
     Attributes:
         table: the columns of `attributes`, of people whom every party holds, in values that the attributes encode
             (`services.tables`).
-        parties: each attribute is at exactly one of them.
+        parties: the attributes of each; no attribute is at two of them.
         target: a numeric or binary attribute.
         notices: how this table was made of the one given, a sentence each.
         id_rules: the rules of ids, here and at the parties; None for ids as they are.
@@ -67,7 +61,7 @@ class StudyTable:
     """
 
     table: Table
-    parties: tuple[PartyShare, ...]
+    parties: Mapping[str, tuple[Attribute, ...]]
     target: str
     notices: tuple[str, ...] = ()
     id_rules: IdRules | None = None
@@ -75,16 +69,17 @@ class StudyTable:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        return tuple(attribute for party in self.parties for attribute in party.attributes)
-
-    def missing_words(self, party: PartyShare, training: Table) -> list[str]:
-        """Sentences on the cells that a party's table lacks."""
-        counted = ((a, training.columns[a.name].null_count) for a in party.attributes)
-        return [words for attribute, count in counted if (words := words_for_missing(attribute, count)) is not None]
+        return tuple(attribute for own in self.parties.values() for attribute in own)
 
     @property
     def features(self) -> tuple[Attribute, ...]:
         return tuple(attribute for attribute in self.attributes if attribute.name != self.target)
+
+
+def missing_words(attributes: Sequence[Attribute], table: Table) -> list[str]:
+    """Sentences on the cells that these columns of a table lack."""
+    counted = ((a, table.columns[a.name].null_count) for a in attributes)
+    return [words for attribute, count in counted if (words := words_for_missing(attribute, count)) is not None]
 
 
 def training_size(n: int) -> int:
@@ -146,9 +141,8 @@ def cohort(*, seed: int, subjects: int = SUBJECTS) -> StudyTable:
         TARGET: np.round(np.maximum(stay, 0), 1),
     }
     identifiers = np.char.add("patient-", np.char.zfill(np.arange(1, subjects + 1).astype(str), 6))
-    shares = tuple(PartyShare(name, attributes) for name, attributes in _CLINICS.items())
     cells = {name: pa.array(values) for name, values in columns.items()}
-    return StudyTable(Table(identifiers, cells), shares, TARGET)
+    return StudyTable(Table(identifiers, cells), _CLINICS, TARGET)
 
 
 def _levels(draw: np.random.Generator, levels: Sequence[str], shares: Sequence[float], count: int) -> NDArray[np.str_]:

@@ -219,10 +219,6 @@ def _join(entries: Iterable[PartyEntry], wanted: Wanted) -> Loaded:
 
 
 def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[np.str_]:
-    """The subjects that all hold.
-
-    Raises TableError: there is none; or there are others, subjects are listed, and `common_subjects` is not set.
-    """
     common: NDArray[np.str_] = reduce(np.intersect1d, [source.table.subjects for source in sources.values()])
     rule = None
     if max(source.table.n for source in sources.values()) > len(common) and not wanted.id_rules:

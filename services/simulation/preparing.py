@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from commingle.services.errors import TableError
-from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort
+from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.parties import (
     Holdings,
     Loaded,
@@ -59,7 +59,7 @@ def prepare(wanted: Wanted) -> StudyTable:
     for party, more in loaded.others.items():
         others[party], lacking = _complete(more, {name: attributes[name] for name in holdings[party]}, target)
         incomplete += lacking
-    shares = tuple(PartyShare(party, tuple(attributes[name] for name in names)) for party, names in holdings.items())
+    shares = {party: tuple(attributes[name] for name in names) for party, names in holdings.items()}
     return StudyTable(table, shares, target, (*loaded.notices, *notices, *incomplete), wanted.id_rules, others)
 
 

@@ -1,6 +1,6 @@
 """The releases that a simulation asks for, checked by the code of coordinator and agents."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -73,22 +73,12 @@ class Planned:
     spec: ReleaseSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What every party must allow for all releases together, which have one kind of subjects."""
-
-    epsilon_cap: float
-    delta_cap: float
-    keyed: bool
-    policy: Mapping[str, Any]
-
-
 def plan_releases(dataset: StudyTable, terms: Releases) -> tuple[Planned, ...]:
     """One release of the training rows per mechanism and epsilon.
 
     Raises SpecError, ParameterError: a parameter that no release can have.
     """
-    more = [dataset.others[party.name].n if party.name in dataset.others else 0 for party in dataset.parties]
+    more = [dataset.others[party].n if party in dataset.others else 0 for party in dataset.parties]
     n = round((training_size(dataset.table.n) + sum(more) / len(more)) * terms.overlap)
     planned = []
     for mechanism, epsilon in product(dict.fromkeys(terms.mechanisms), dict.fromkeys(terms.epsilons)):
@@ -99,8 +89,8 @@ def plan_releases(dataset: StudyTable, terms: Releases) -> tuple[Planned, ...]:
     return tuple(planned)
 
 
-def allowance(planned: Iterable[Planned]) -> Allowance:
-    """Caps that hold all these releases with little to spare."""
+def allowance(planned: Iterable[Planned]) -> dict[str, Any]:
+    """What a `Consortium` is given to allow all these releases, of one kind of subjects, with little to spare."""
     releases = tuple(planned)
     plans = [plan for release in releases for plan in plan_blocks(release.spec)]
     parties = {plan.party for plan in plans}
@@ -117,19 +107,19 @@ def allowance(planned: Iterable[Planned]) -> Allowance:
         "auto_approve": [{"proposer": "*", "mechanisms": mechanisms, "max_rho": _ROOM * total}],
     }
     cap = _ROOM * gaussian_epsilon(_ROOM * total, delta_left(delta, cost.delta))
-    return Allowance(cap, delta, releases[0].spec.keyed, policy)
+    return {"epsilon_cap": cap, "delta_cap": delta, "keyed": releases[0].spec.keyed, "policy": policy}
 
 
 def _study(dataset: StudyTable, terms: Releases, *, mechanism: MechanismName, epsilon: float, n: int) -> Study:
     shares = [
         {
-            "name": p.name,
+            "name": name,
             "dataset": DATASET,
-            "attributes": p.attributes,
+            "attributes": attributes,
             "row_norm": terms.row_norm,
             "first_stage_share": terms.first_stage_share,
         }
-        for p in dataset.parties
+        for name, attributes in dataset.parties.items()
     ]
     sketched = mechanism_named(mechanism).sketched
     try:

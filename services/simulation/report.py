@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commingle.services.client.release import Release
-from commingle.services.simulation.dataset import StudyTable
+from commingle.services.simulation.dataset import StudyTable, missing_words
 from commingle.services.simulation.evaluate import Reference, Score, ScoredFit
 from commingle.services.simulation.releases import Planned
 from commingle.services.tables import Table as Rows
@@ -107,12 +107,12 @@ def full_report(
         "k": next((release["k"] for release in releases if release["k"] is not None), None),
         "parties": [
             {
-                "name": party.name,
-                "attributes": [attribute.name for attribute in party.attributes],
-                "columns": len(encoded_columns(party.attributes)),
-                "missing": dataset.missing_words(party, training),
+                "name": name,
+                "attributes": [attribute.name for attribute in attributes],
+                "columns": len(encoded_columns(attributes)),
+                "missing": missing_words(attributes, training),
             }
-            for party in dataset.parties
+            for name, attributes in dataset.parties.items()
         ],
         "target": dataset.target,
         "releases": releases,

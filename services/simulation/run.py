@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -68,18 +68,18 @@ def write_party_files(
     With an overlap below 1 each party gets that share of these rows, drawn for itself.
     """
     given, ids = {}, _id_columns(dataset)
-    for number, party in enumerate(dataset.parties):
+    for number, (party, attributes) in enumerate(dataset.parties.items()):
         draw = np.random.default_rng([seed, 1, number])  # [0, 0] would be 0, which draws the cohort
-        own = training.only(attribute.name for attribute in party.attributes)
-        if party.name in dataset.others:
-            own = own.and_rows(dataset.others[party.name])
+        own = training.only(attribute.name for attribute in attributes)
+        if party in dataset.others:
+            own = own.and_rows(dataset.others[party])
         if overlap < 1:
             own = own.rows(np.flatnonzero(draw.random(own.n) < overlap))
-        path = folder / f"{party.name}{_FORMATS[number % len(_FORMATS)]}"
+        path = folder / f"{party}{_FORMATS[number % len(_FORMATS)]}"
         write_party_table(path, own, id_columns=ids, draw=draw)
         rules = tuple(dataset.id_rules or ())
-        declared = Dataset(rows=path, attributes=party.attributes, subject_id=ids, id_rules=rules)
-        given[party.name] = declared, own.subjects
+        declared = Dataset(rows=path, attributes=attributes, subject_id=ids, id_rules=rules)
+        given[party] = declared, own.subjects
     return given
 
 
@@ -228,7 +228,7 @@ def simulate(
             given = {name: frozenset(subjects.tolist()) for name, (_, subjects) in files.items()}
             studies = _write_studies(planned, dataset, out)
             wide = wide_attributes(dataset, training)
-        tables, allowed = {name: rows for name, (rows, _) in files.items()}, asdict(allowance(planned))
+        tables, allowed = {name: rows for name, (rows, _) in files.items()}, allowance(planned)
         starting = Consortium(
             tables, **allowed, processes=True, folder=work, links=False, network=False, stage=stages.stage
         )

@@ -1,5 +1,7 @@
 """Presets have the terms of their papers, as the benchmarks that reproduce these state them."""
 
+from typing import Any
+
 import pytest
 
 from benchmarks import release_law, wu2022
@@ -10,7 +12,8 @@ from commingle.shared.errors import SpecError
 from commingle.shared.release.checks import terms_of
 from tests.docs.figures.data import DOCS
 
-ASKED = release_law.study_of(wu2022.ATTRIBUTES, wu2022.SIZES, 10_000, 1.0, subjects="keyed", mechanism="moments")
+TERMS: dict[str, Any] = {"subjects": "keyed", "mechanism": "moments"}
+ASKED = release_law.study_of(wu2022.ATTRIBUTES, wu2022.SIZES, 10_000, 1.0, **TERMS)
 
 
 @pytest.mark.parametrize("mechanism", [None, "dgm"])
@@ -21,7 +24,7 @@ def test_release_of_wu2022_has_the_noise_of_the_paper(mechanism: str | None) -> 
 
 
 def test_release_of_wu2022_is_one_stage_of_listed_subjects_with_a_sketch_of_n_to_two_thirds() -> None:
-    whitened = release_law.of_parties(ASKED, row_norm=1.0, first_stage_share="auto")
+    whitened = release_law.study_of(wu2022.ATTRIBUTES, wu2022.SIZES, 10_000, 1.0, row_norm=1.0, **TERMS)
     terms = terms_of(RELEASES["wu2022"].study(whitened))
     assert (terms.mechanism, terms.keyed, terms.projection) == ("rmgm", False, None)
     assert terms.adjacency == "replace_one"

@@ -6,15 +6,16 @@ import pytest
 from scipy.stats import chi2, kstest, ncx2
 
 from benchmarks.release_law import (
-    Integers,
+    Array,
     dgm_gram,
     drawn_moments,
-    exact_moments,
     integer_rows,
+    made,
     noise_variances,
     private_moments,
     proposed,
     rmgm_gram,
+    tables,
 )
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
@@ -22,14 +23,15 @@ from commingle.shared.documents.study import Study, StudyParty
 from tests.world.noise import seeded_noise
 
 N, K = 1000, 24
+ROWS: Array = np.random.default_rng(0).uniform(-1, 1, (N, 3)) * [1, 0.5, 0.3]
 CONTRAST = np.array([0.1, 1.0, -2.0, 0.5])
 
 
 def spec_of(mechanism: Literal["rmgm", "dgm"], row_norm: float | None = None) -> ReleaseSpec:
     attributes = [NumericAttribute(name=name, lower=-1, upper=1) for name in "aby"]
-    parties = (
-        StudyParty(name="one", dataset="t", attributes=tuple(attributes[:2]), row_norm=row_norm),
-        StudyParty(name="two", dataset="t", attributes=tuple(attributes[2:])),
+    parties = tuple(
+        StudyParty(name=name, dataset="t", attributes=tuple(own), row_norm=norm, first_stage_share=None)
+        for name, own, norm in (("one", attributes[:2], row_norm), ("two", attributes[2:], None))
     )
     k = K if mechanism == "rmgm" else None
     return proposed(
@@ -37,27 +39,22 @@ def spec_of(mechanism: Literal["rmgm", "dgm"], row_norm: float | None = None) ->
     )
 
 
-def rows_of(spec: ReleaseSpec) -> tuple[Integers, ...]:
-    draw = np.random.default_rng(0)
-    return integer_rows(spec, draw.uniform(-1, 1, (N, 3)) * [1, 0.5, 0.3])
-
-
 def quadratic_forms(mechanism: Literal["rmgm", "dgm"], *, exact: bool) -> list[float]:
     """c^T G c of 300 releases."""
     spec = spec_of(mechanism)
-    blocks, draw, noise = rows_of(spec), np.random.default_rng(3), seeded_noise(4)
-    S, found = private_moments(blocks), []
+    draw, noise = np.random.default_rng(3), seeded_noise(4)
+    S, parties, found = private_moments(integer_rows(spec, ROWS)), tables(ROWS, (2, 1), None, draw), []
     for _ in range(300):
         seeded = spec.model_copy(update={"seed": draw.bytes(32).hex()})
-        made = exact_moments(seeded, blocks, noise) if exact else drawn_moments(spec, S, draw)
-        found.append(float(CONTRAST @ np.array(made.gram) @ CONTRAST))
+        moments = made(seeded, parties, noise)[0] if exact else drawn_moments(spec, S, draw)
+        found.append(float(CONTRAST @ np.array(moments.gram) @ CONTRAST))
     return found
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_rmgm_made_or_drawn_has_k_normal_rows_of_covariance_s_over_k_plus_v(*, exact: bool) -> None:
     spec = spec_of("rmgm")
-    S, V = private_moments(rows_of(spec)), np.diag(noise_variances(spec))
+    S, V = private_moments(integer_rows(spec, ROWS)), np.diag(noise_variances(spec))
     scale = CONTRAST @ (S / K + V) @ CONTRAST
     # a fixed seed; a right law fails one seed in a thousand
     assert kstest(np.array(quadratic_forms("rmgm", exact=exact)) / scale, chi2(K).cdf).pvalue > 1e-3
@@ -66,7 +63,7 @@ def test_rmgm_made_or_drawn_has_k_normal_rows_of_covariance_s_over_k_plus_v(*, e
 @pytest.mark.parametrize("exact", [True, False])
 def test_dgm_made_or_drawn_has_n_normal_rows_around_those_of_the_table(*, exact: bool) -> None:
     spec = spec_of("dgm")
-    S, V = private_moments(rows_of(spec)), np.diag(noise_variances(spec))
+    S, V = private_moments(integer_rows(spec, ROWS)), np.diag(noise_variances(spec))
     noise = CONTRAST @ V @ CONTRAST
     law = ncx2(N, CONTRAST @ S @ CONTRAST / noise)
     assert kstest(np.array(quadratic_forms("dgm", exact=exact)) / noise, law.cdf).pvalue > 1e-3
@@ -85,6 +82,6 @@ def test_sketch_smaller_than_the_table_is_wide_has_rank_k() -> None:
 
 
 def test_row_norm_is_applied_to_the_integer_rows_of_its_party_only() -> None:
-    free, bounded = rows_of(spec_of("rmgm")), rows_of(spec_of("rmgm", row_norm=0.5))
+    free, bounded = (integer_rows(spec_of("rmgm", norm), ROWS) for norm in (None, 0.5))
     assert np.linalg.norm(bounded[0], axis=1).max() <= 0.5 * 2**15 < np.linalg.norm(free[0], axis=1).max()
     assert np.array_equal(bounded[1], free[1])

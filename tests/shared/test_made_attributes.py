@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import chebyshev as numpy_chebyshev
 from numpy.typing import NDArray
 
-from benchmarks.release_law import of_parties, proposed, study_of
+from benchmarks.release_law import proposed, study_of
 from commingle.services.fit import fit_prepared
 from commingle.services.fit.predicting import OutsideBoundsWarning
 from commingle.shared.documents.schema import (
@@ -262,20 +262,20 @@ def test_missing_in_a_factor_is_missing_in_the_product(rules: tuple[str, str], e
 def test_name_that_means_two_columns_is_refused(others: Any, sizes: tuple[int, ...], said: str) -> None:
     attributes = (crossed(TIME, DIED), *map(asked_attribute, others))
     with pytest.raises(CommingleError, match=said):
-        proposed(of_parties(study_of(attributes, sizes, 100, 1.0, mechanism="moments"), first_stage_share=None))
+        proposed(study_of(attributes, sizes, 100, 1.0, first_stage_share=None, mechanism="moments"))
 
 
 def test_part_may_be_an_asked_attribute_the_release_too() -> None:
     attributes = (crossed(TIME, DIED), asked_attribute(DIED), asked_attribute(STAGE))
-    study = study_of(attributes, (2, 1), 100, 1.0, mechanism="moments")
-    assert len(proposed(of_parties(study, first_stage_share=None)).parties) == 2
+    study = study_of(attributes, (2, 1), 100, 1.0, first_stage_share=None, mechanism="moments")
+    assert len(proposed(study).parties) == 2
 
 
 def test_factor_of_a_product_is_held_by_its_party() -> None:
     attributes = (product(AGE, DOSE), asked_attribute(AGE), asked_attribute(STAY))
     assert proposed(study_of(attributes, (2, 1), 1000, 1.0, mechanism="moments"))
     with pytest.raises(CommingleError, match="'age' is at two members"):
-        proposed(of_parties(study_of(attributes, (1, 2), 1000, 1.0, mechanism="moments"), first_stage_share=None))
+        proposed(study_of(attributes, (1, 2), 1000, 1.0, first_stage_share=None, mechanism="moments"))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_contrasts_are_those_of_a_plain_attribute_with_as_many_levels() -> None:
     attribute, plain = crossed(TIME, DIED), CategoricalAttribute(name="plain", levels=PAIRS)
     months, died = pa.array([1.0, 20, 50, 60]), pa.array(["no", "yes", "no", "yes"])
     one, other = (
-        proposed(of_parties(study_of((a,), (1,), 100, 1.0, mechanism="moments"), first_stage_share=None)).parties[0]
+        proposed(study_of((a,), (1,), 100, 1.0, first_stage_share=None, mechanism="moments")).parties[0]
         for a in (attribute, plain)
     )
     named = pa.array([PAIRS[0], PAIRS[3], PAIRS[4], PAIRS[5]])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from fastapi import FastAPI
 from numpy.typing import NDArray
 
-from benchmarks.keyed import exchanged
+from benchmarks.release_law import exchanged
 from commingle.coordinator.store.members import Invite
 from commingle.coordinator.store.releases import Files
 from commingle.coordinator.store.store import Transaction

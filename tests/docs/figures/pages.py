@@ -5,7 +5,7 @@ from math import log, sqrt
 from statistics import fmean
 from typing import Any
 
-from benchmarks.keyed import study
+from benchmarks.release_law import study_of
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.mechanisms.moments.exchange.sizes import exchange_cost
 from commingle.shared.release.checks import closed
@@ -336,7 +336,7 @@ def keyed() -> tuple[Figures, Tables]:
         names = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(members * columns)]
         sizes = [columns] * members
         low, one, high = (
-            closed(study(names, sizes, mechanism="moments", n=n, epsilon=epsilon, keyed=True))
+            closed(study_of(names, sizes, n, epsilon, mechanism="moments", subjects="keyed"))
             for epsilon in (0.3, 1, 10)
         )
         for_each = ", ".join(f"{(terms.buckets or 0) / n:g}" for terms in (low, one, high))

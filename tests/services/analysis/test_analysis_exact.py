@@ -14,13 +14,11 @@ from statsmodels.sandbox.regression.gmm import IV2SLS
 from commingle.services.analysis import compare, lasso_path, partial_correlations, pca, ridge_path, two_stage
 from commingle.services.errors import InstrumentsError, NestedError, NoSignalError, PenaltyError
 from commingle.services.fit import PreparedMoments, fit_prepared
-from commingle.shared import loops as library
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.errors import (
     CategoricalTargetError,
     ConfidenceError,
     FeaturesError,
-    KernelsError,
     TargetAmongFeaturesError,
     UnknownAttributeError,
 )
@@ -207,13 +205,6 @@ def test_column_without_variance_beside_the_noise_is_refused_by_name() -> None:
     prepared = PreparedMoments.of(moments_of(gram, schema, noise=2.0, rows=100, n=1000), schema)
     with pytest.raises(NoSignalError, match="dose"):
         pca(prepared)
-
-
-def test_lasso_without_compiled_loops_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "available", lambda: False)
-    with pytest.raises(KernelsError) as caught:
-        lasso_path(EXACT, "pressure")
-    assert "C compiler" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from statsmodels.duration.survfunc import SurvfuncRight, survdiff
 
+from benchmarks.harness import covers
 from commingle.services.analysis import Survival, survival
 from commingle.services.analysis.survival import restricted_mean
 from commingle.services.client.release import Release
@@ -190,8 +191,7 @@ def test_bands_hold_the_curve_of_the_population_and_the_test_has_its_size(
         cells = cells_of(4000, seed, means=np.full(3, 40.0))
         release = released(4000, seed, cells=cells, overlap=overlap, epsilon=epsilon, seed=seed)
         found: Survival = survival(release, "outcome", by="arm")
-        low, high = np.moveaxis(found.survival_intervals[:, :-1], 2, 0)
-        covered.append((low <= truth[:-1]) & (truth[:-1] <= high))
+        covered.append(covers(found.survival_intervals[:, :-1], truth[:-1]))
         alarms.append(found.p_value < 0.05)
     held = np.mean(covered, axis=0)
     assert 0.9 <= held.min() <= held.max() <= 0.99
@@ -245,8 +245,7 @@ def test_intervals_hold_the_incidence_of_the_population() -> None:
     held = []
     for seed in range(100):
         release = release_of((COMPETING, ARM), (1, 1), competing(4000, seed), epsilon=1.0, seed=seed)
-        low, high = np.moveaxis(survival(release, "end").incidence_intervals[0, :, :-1], 2, 0)
-        held.append((low <= truth[:, :-1]) & (truth[:, :-1] <= high))
+        held.append(covers(survival(release, "end").incidence_intervals[0, :, :-1], truth[:, :-1]))
     assert 0.88 <= np.mean(held, axis=0).min() <= np.mean(held, axis=0).max() <= 0.995
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import chi2, chi2_contingency
 
+from benchmarks.harness import covers
 from commingle.services.analysis import CrossTable, cross_table, describe
 from commingle.services.analysis.tables import trend
 from commingle.services.client.release import Release
@@ -236,11 +237,6 @@ POPULATION = {
 }
 
 
-def holds(intervals: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.bool_]:
-    low, high = intervals[-len(truth) :].T
-    return np.asarray((low <= truth) & (truth <= high))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "overlap", "epsilon"), [(2000, None, 1.0), (4000, 0.8, 1.0), (2000, 0.9, 3.0)])
 def test_intervals_hold_for_the_population_and_tests_have_their_size(
@@ -254,8 +250,8 @@ def test_intervals_hold_for_the_population_and_tests_have_their_size(
         found: CrossTable = cross_table(release, "stage", "back")
         about = describe(release, ["age", "smoker"], by="back")
         for name, truth in POPULATION.items():
-            covered[name].append(holds(getattr(found, f"{name}_intervals"), truth))
-        covered["mean"].append(holds(about.intervals[0], np.full(2, MEAN)))
+            covered[name].append(covers(getattr(found, f"{name}_intervals")[-len(truth) :], truth))
+        covered["mean"].append(covers(about.intervals[0], np.full(2, MEAN)))
         false_alarms.append((about.p_values[0] < 0.05, about.p_values[1] < 0.05))
     assert {name: 0.92 <= np.mean(each) <= 0.98 for name, each in covered.items()} == dict.fromkeys(covered, True)
     assert np.mean(false_alarms, axis=0).max() < 0.085

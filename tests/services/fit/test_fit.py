@@ -294,10 +294,41 @@ def test_answers_are_for_the_population_unless_asked_and_say_what_p_asks_of_the_
 def test_every_question_has_the_population_as_its_default() -> None:
     asked = (fit_prepared, glm, compare, two_stage, partial_correlations)
     assert {signature(each).parameters["interval_for"].default for each in asked} == {"population"}
-    bodies = {body: fields["interval_for"].default for body, fields in _fields() if "interval_for" in fields}
-    assert len(bodies) == 5
-    assert set(bodies.values()) == {"population"}
+    fields = [body.model_fields.get("interval_for") for body, _ in QUESTIONS.values()]
+    assert [field.default for field in fields if field] == ["population"] * 5
 
 
-def _fields() -> list[tuple[str, dict[str, Any]]]:
-    return [(name, dict(body.model_fields)) for name, (body, _) in QUESTIONS.items()]
+WITH_GAPS = (
+    BinaryAttribute(name="smoker", levels=("no", "yes"), missing="indicator"),
+    CategoricalAttribute(name="stage", levels=("i", "ii", "iii"), missing="indicator"),
+    NumericAttribute(name="age", lower=0, upper=120, missing="indicator"),
+    NumericAttribute(name="cost", lower=0, upper=60),
+)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_mark_of_a_binary_attribute_is_against_its_first_level_as_that_of_three_levels_is(*, intercept: bool) -> None:
+    """Those of unknown smoking are as those who do not smoke, and those of unknown stage as those of the first."""
+    draw, n = default_rng(1), 3000
+    smoker, stage = draw.choice(3, n, p=(0.5, 0.4, 0.1)), draw.choice(4, n, p=(0.4, 0.3, 0.2, 0.1))
+    age, gone = draw.uniform(20, 80, n), draw.random(n) < 0.2
+    cost = np.array([10, 20, 10])[smoker] + np.array([0, 4, 8, 0])[stage] + 0.1 * age + draw.normal(0, 2, n)
+    cells: dict[str, list[Any]] = {
+        "smoker": np.array(["no", "yes", None])[smoker].tolist(),
+        "stage": np.array(["i", "ii", "iii", None])[stage].tolist(),
+        "age": [None if lost else years for lost, years in zip(gone.tolist(), age.tolist(), strict=True)],
+        "cost": cost.clip(0, 60).tolist(),
+    }
+    release = release_of(WITH_GAPS, (2, 2), cells, epsilon=1e7)
+    features = ("smoker", "stage", "age")
+    found = fit_prepared(release, "cost", features, intercept=intercept, interval_for="population")
+    marks = [smoker == 1, smoker == 2, stage == 1, stage == 2, stage == 3, np.where(gone, 60, age), gone]
+    rows = np.column_stack([*([np.ones(n)] if intercept else []), *marks]).astype(float)
+    wanted = sm.OLS(cost.clip(0, 60), rows).fit()
+    assert found.terms[-7:-5] == ("smoker[yes]", "smoker[missing]")
+    assert found.coefficients == pytest.approx(wanted.params, abs=0.02)
+    assert found.standard_errors == pytest.approx(wanted.bse, rel=0.05)
+    assert found.predict({name: cells[name][:9] for name in features}) == pytest.approx(
+        rows[:9] @ wanted.params, abs=0.1
+    )
+    assert "compared with age = 60, the middle of its bounds" in found.imputed[-1]

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from html import unescape
@@ -23,6 +23,7 @@ import pytest
 import commingle
 from commingle import Release, ReleaseClient
 from commingle.__main__ import main
+from commingle.services.client.files import ReleaseFiles
 from commingle.services.learner.computing import HEIGHT, WIDTH, bars, figure
 from commingle.services.plotting import Intervals
 from commingle.services.results import ResultColumn
@@ -40,12 +41,6 @@ from tests.world.released import (
 )
 
 FIT = {"target": TARGET, "attributes": ["age", "bmi", "smoker"]}
-
-
-@pytest.fixture
-def http() -> Iterator[httpx.Client]:
-    with learner(ServingCoordinator.serving(published())) as client:
-        yield client
 
 
 def test_first_page_leads_to_every_release(http: httpx.Client) -> None:
@@ -152,31 +147,32 @@ def lines_of(page: str) -> list[str]:
     return [unescape(lines) for lines in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)]
 
 
-def test_shell_lines_of_the_page_fit_the_same(
-    http: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("made", "question", "asked"),
+    [
+        (published, "fit", FIT | {"estimator": "shrunken", "interval_for": "table"}),
+        (published_tables, "glm", {}),  # with a number, which has no levels
+    ],
+)
+def test_shell_lines_of_the_page_give_the_same(
+    made: Callable[[], tuple[str, ReleaseFiles]],
+    question: str,
+    asked: dict[str, Any],
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = FIT | {"estimator": "shrunken", "interval_for": "table"}
-    shell, *_ = lines_of(http.get(f"/releases/{ID}/fit", params=asked).text)
-    Release.of(published()[1]).save(tmp_path / "release")
-    monkeypatch.chdir(tmp_path)
-    with suppress(SystemExit):
-        main([*shlex.split(shell)[1:], "--json"])
-    fitted = json.loads(capsys.readouterr().out)
-    assert fitted["coefficients"] == http.get(f"/releases/{ID}/fit.json", params=asked).json()["coefficients"]
-
-
-def test_shell_lines_of_odds_are_about_what_the_page_is_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    release, files = published_tables()  # with a number, which has no levels
+    release, files = made()
     with learner(ServingCoordinator.serving((release, files))) as http:
-        shell, *_ = lines_of(http.get(f"/releases/{release}/glm").text)
-        shown = http.get(f"/releases/{release}/glm.json").json()
+        shell, *_ = lines_of(http.get(f"/releases/{release}/{question}", params=asked).text)
+        shown = http.get(f"/releases/{release}/{question}.json", params=asked).json()
     Release.of(files).save(tmp_path / "release")
     monkeypatch.chdir(tmp_path)
     with suppress(SystemExit):
         main([*shlex.split(shell)[1:], "--json"])
-    assert json.loads(capsys.readouterr().out)["terms"] == shown["terms"]
+    printed = json.loads(capsys.readouterr().out)
+    assert [printed[name] for name in ("terms", "coefficients")] == [shown[name] for name in ("terms", "coefficients")]
 
 
 def test_each_of_two_answers_in_r_has_a_name_of_its_own() -> None:

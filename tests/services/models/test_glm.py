@@ -11,11 +11,13 @@ import statsmodels.api as sm
 from numpy.typing import NDArray
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
+from benchmarks.harness import covers
 from commingle.services.analysis import cross_table
 from commingle.services.errors import FamilyError
 from commingle.services.fit.predicting import OutsideBoundsWarning
 from commingle.services.models import GeneralisedFit, glm
 from commingle.services.models.factors import Factor
+from commingle.services.models.score import Law
 from commingle.services.models.weighted_rows import WeightedRows, weighted_rows
 from commingle.shared.documents.schema import (
     Attribute,
@@ -153,16 +155,21 @@ def test_proportional_odds_without_noise_are_near_those_of_maximum_likelihood_on
     assert chances[known].mean(axis=0) == pytest.approx(np.bincount(y) / len(y), abs=0.01)
 
 
+def require_slope(law: Law, b: NDArray[np.float64]) -> None:
+    """Its slope at b is the derivative of its expectation, of drawn rows of two features."""
+    draw = np.random.default_rng(0)
+    X, w = np.column_stack([np.ones(30), draw.normal(size=(30, 2))]), draw.dirichlet(np.ones(30))
+    steps = 1e-6 * np.eye(len(b))
+    found = [w @ (law.expectation(X, b + step) - law.expectation(X, b - step)) / 2e-6 for step in steps]
+    assert law.slope(X, w, b) == pytest.approx(np.array(found).T, abs=1e-8)
+
+
 @pytest.mark.parametrize(
     ("formula", "family"), [("sex ~ stage", "binomial"), ("visits ~ stage", "poisson"), ("pain ~ stage", "ordinal")]
 )
 def test_slope_is_the_derivative_of_the_expectation(formula: str, family: str) -> None:
-    law, draw = glm(release(), formula, family=family).law, np.random.default_rng(0)
-    X, w = np.column_stack([np.ones(30), draw.normal(size=(30, 2))]), draw.dirichlet(np.ones(30))
-    b = np.append(np.linspace(-1, 1.5, len(law.intercepts)), [0.3, -0.4])
-    steps = 1e-6 * np.eye(len(b))
-    found = [w @ (law.expectation(X, b + step) - law.expectation(X, b - step)) / 2e-6 for step in steps]
-    assert law.slope(X, w, b) == pytest.approx(np.array(found).T, abs=1e-8)
+    law = glm(release(), formula, family=family).law
+    require_slope(law, np.append(np.linspace(-1, 1.5, len(law.intercepts)), [0.3, -0.4]))
 
 
 def test_levels_that_make_too_many_pairs_are_refused() -> None:
@@ -455,8 +462,7 @@ def test_intervals_hold_what_they_are_for(epsilon: float, overlap: float | None)
     )
 
     def held(fit: GeneralisedFit, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
-        low, high = fit.intervals[-5:].T
-        return np.asarray((low <= truth) & (truth <= high))
+        return covers(fit.intervals[-5:], truth)
 
     found: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in (*(name for name, _, _ in asked), "table")}
     for seed in range(40):

@@ -1,6 +1,6 @@
 """Counts by time at risk, against statsmodels' fit with an exposure on the rows themselves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -12,10 +12,11 @@ import statsmodels.api as sm
 from numpy.typing import NDArray
 
 from commingle.services.errors import FamilyError
-from commingle.services.models import glm, rates
+from commingle.services.models import GeneralisedFit, glm, rates
 from commingle.services.models.formula import Formula
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
 from commingle.shared.errors import FeaturesError
+from tests.services.models.test_glm import require_slope
 from tests.world.categorical import release_of
 
 AGES = ("young", "middle", "old")
@@ -52,6 +53,14 @@ def people(seed: int = 3, *, of_threes: bool = False) -> dict[str, list[Any]]:
         "age": np.array(AGES)[age].tolist(),
         "smoker": np.array(["no", "yes"])[smoker].tolist(),
     }
+
+
+def rates_of(
+    cells: Mapping[str, list[Any]], attributes: Sequence[Attribute] = ATTRIBUTES, **asked: Any
+) -> GeneralisedFit:
+    """The model of these people by years, without noise."""
+    released = release_of(attributes, SIZES, cells, epsilon=WITHOUT)
+    return glm(released, MODEL, family="poisson", offset="years", **asked)
 
 
 def design(cells: Mapping[str, list[Any]]) -> NDArray[np.float64]:
@@ -92,7 +101,7 @@ def test_rates_per_day_are_shown_with_four_significant_digits() -> None:
     cells = people()
     days = {**cells, "years": [1000 * years for years in cells["years"]]}
     attributes = (ATTRIBUTES[0], NumericAttribute(name="years", lower=0, upper=5000), *ATTRIBUTES[2:])
-    found = glm(release_of(attributes, SIZES, days, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(days, attributes)
     ratios, *_, effects = found.table().columns
     expected, observed, errors = found.calibration().columns
     shown = [ratios.numerals()[0], *(column.numerals()[1] for column in (effects, expected, observed, errors))]
@@ -104,7 +113,7 @@ def test_rates_per_day_are_shown_with_four_significant_digits() -> None:
 
 def test_calibration_is_of_rates() -> None:
     cells = people()
-    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(cells)
     falls, years = np.array(cells["falls"]), np.array(cells["years"])
     for name, level in (("sex", "f"), ("age", "young"), ("age", "old"), ("smoker", "yes")):
         at, here = found.levels.index(f"{name}[{level}]"), np.array(cells[name]) == level
@@ -125,7 +134,7 @@ def test_time_that_was_cut_is_warned_of() -> None:
 def test_rates_that_are_alike_are_found_so_whatever_the_time() -> None:
     cells = {**people(of_threes=True)}
     cells["falls"] = [0.7 * each for each in cells["years"]]
-    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(cells)
     assert found.coefficients == pytest.approx([np.log(0.7), 0, 0, 0, 0], abs=0.01)
     assert found.marginal_effects[1:] == pytest.approx(0, abs=0.01)
 
@@ -138,7 +147,7 @@ def test_weighted_count_by_the_weight_is_the_fit_of_weighted_rows() -> None:
     wanted = model.fit(cov_type="HC0")
     cells["years"], cells["falls"] = weight.tolist(), (weight * cells["falls"]).tolist()
     attributes = (NumericAttribute(name="falls", lower=0, upper=60), *ATTRIBUTES[1:])
-    found = glm(release_of(attributes, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(cells, attributes)
     assert found.coefficients == pytest.approx(wanted.params, abs=0.03)
     assert found.standard_errors == pytest.approx(wanted.bse, rel=0.2)
 
@@ -179,8 +188,7 @@ def test_errors_count_how_far_two_features_usually_change_the_time_together() ->
             draw.poisson(years * np.exp(design(cells) @ [-1.2, 0.6, 0.6, 1.2, 0.6])), 30
         ).tolist()
         attributes = (NumericAttribute(name="falls", lower=0, upper=30), *ATTRIBUTES[1:])
-        released = release_of(attributes, SIZES, cells, epsilon=WITHOUT)
-        found = glm(released, MODEL, family="poisson", offset="years", interval_for="table")
+        found = rates_of(cells, attributes, interval_for="table")
         squares.append(np.mean(((found.coefficients - on_rows(cells).params) / found.standard_errors) ** 2))
     assert np.mean(squares) == pytest.approx(1, abs=0.4)
 
@@ -193,7 +201,7 @@ def test_terms_are_named_whose_intervals_do_not_hold_where_two_features_change_t
     years = np.minimum(np.exp(design(cells)[:, [1, 4]] @ changed) * draw.gamma(3, 1 / 3, N), 5)
     cells["years"] = years.tolist()
     cells["falls"] = np.minimum(draw.poisson(years * np.exp(design(cells) @ [-1.2, 0.6, 0, 0, 0.6])), 12).tolist()
-    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(cells)
     said = [each for each in found.subjects if "two features change years together as much as each does alone" in each]
     assert [all(term in each for term in ("(intercept)", "sex[m]", "smoker[yes]")) for each in said] == [True] * named
 
@@ -205,26 +213,20 @@ def test_errors_count_that_an_event_ends_the_time() -> None:
     cells["years"], cells["falls"] = np.minimum(waited, 5).tolist(), (waited < 5).astype(float).tolist()
     model = sm.GLM(cells["falls"], design(cells), family=sm.families.Poisson(), exposure=cells["years"])
     wanted = model.fit(scale=1.0)
-    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(cells)
     assert found.coefficients == pytest.approx(wanted.params, abs=0.03)
     assert found.standard_errors == pytest.approx(wanted.bse, rel=0.1)
 
 
 def test_slope_is_the_derivative_of_the_expectation() -> None:
-    law = glm(release_of(ATTRIBUTES, SIZES, people(), epsilon=WITHOUT), MODEL, family="poisson", offset="years").law
-    draw = np.random.default_rng(0)
-    X, w = np.column_stack([np.ones(30), draw.normal(size=(30, 2))]), draw.dirichlet(np.ones(30))
-    b = np.array([0.1, -0.6, 0.3, -0.4, 0.2, 0.5])
-    steps = 1e-6 * np.eye(len(b))
-    found = [w @ (law.expectation(X, b + step) - law.expectation(X, b - step)) / 2e-6 for step in steps]
-    assert law.slope(X, w, b) == pytest.approx(np.array(found).T, abs=1e-8)
+    require_slope(rates_of(people()).law, np.array([0.1, -0.6, 0.3, -0.4, 0.2, 0.5]))
 
 
 def test_strong_effects_are_said_to_rest_on_the_mean_time_too() -> None:
     cells = {**people()}
     draw, risk = np.random.default_rng(1), np.array(["old" in pair for pair in zip(cells["age"], strict=True)])
     cells["falls"] = np.minimum(draw.poisson(np.array(cells["years"]) * np.where(risk, 1.6, 0.1)), 12).tolist()
-    found = glm(release_of(ATTRIBUTES, SIZES, cells, epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(cells)
     assert any("its mean is taken to be a product" in said for said in found.subjects)
     assert any("Intervals count how far two features usually change it together" in said for said in found.subjects)
     assert any("a release tells nothing of three at once" in said for said in found.subjects)
@@ -269,7 +271,7 @@ def test_time_at_another_member_is_refused_of_keyed_people_and_taken_of_listed_o
     apart = (ATTRIBUTES[0], *ATTRIBUTES[2:], ATTRIBUTES[1])
     with pytest.raises(FamilyError, match="two members"):
         glm(release_of(apart, SIZES, people(), overlap=0.9), MODEL, family="poisson", offset="years")
-    found = glm(release_of(apart, SIZES, people(), epsilon=WITHOUT), MODEL, family="poisson", offset="years")
+    found = rates_of(people(), apart)
     assert found.coefficients == pytest.approx(on_rows(people()).params, abs=0.02)
 
 

@@ -5,7 +5,7 @@ import statsmodels.api as sm
 
 from commingle.services.client.release import Release
 from commingle.services.fit import ESTIMATORS
-from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort, holdout
+from commingle.services.simulation.dataset import StudyTable, cohort, holdout
 from commingle.services.simulation.evaluate import design, fit_all, reference
 from commingle.services.tables import Table
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -45,7 +45,7 @@ def test_relative_error_is_measured_on_standardised_slopes() -> None:
     a, b = draw.normal(size=n), 1_000 * draw.normal(size=n)
     table = Table(np.arange(n).astype(str), {"a": pa.array(a), "b": pa.array(b), "y": pa.array(a + 0.001 * b)})
     attributes = tuple(NumericAttribute(name=name, lower=-1e4, upper=1e4) for name in "aby")
-    found = reference(StudyTable(table, (PartyShare("p", attributes),), "y"), table, table)
+    found = reference(StudyTable(table, {"p": attributes}, "y"), table, table)
     score = found.score({"(intercept)": 0.0, "a": 1.0, "b": 0.0})
     sd = np.array([a.std(), 0.001 * b.std()])
     assert score.relative_error == pytest.approx(sd[1] / np.linalg.norm(sd))
@@ -88,7 +88,7 @@ def test_feature_that_does_not_vary_in_training_gets_no_slope_and_collinear_ones
     columns: dict[str, Cells] = {"x": pa.array(x), "twin": pa.array(x), "same": same, "y": pa.array(3 * x)}
     table = Table(np.arange(n).astype(str), columns)
     attributes = tuple(NumericAttribute(name=name, lower=0, upper=3) for name in table.columns)
-    found = reference(StudyTable(table, (PartyShare("p", attributes),), "y"), table, table)
+    found = reference(StudyTable(table, {"p": attributes}, "y"), table, table)
     assert found.slopes.tolist() == pytest.approx([1.5, 1.5, 0])
     assert found.score(found.coefficients).test_mse == pytest.approx(0, abs=1e-20)
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from commingle.services.errors import TableError
-from commingle.services.simulation.dataset import StudyTable
+from commingle.services.simulation.dataset import StudyTable, missing_words
 from commingle.services.simulation.parties import PartiesError, Wanted, split_evenly
 from commingle.services.simulation.preparing import prepare
 from commingle.shared.documents.schema import BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -43,7 +43,7 @@ def _two_tables(folder: Path, one: dict[str, str], two: dict[str, str], *, start
 
 
 def _shape(dataset: StudyTable) -> dict[str, list[str]]:
-    return {party.name: [attribute.name for attribute in party.attributes] for party in dataset.parties}
+    return {party: [attribute.name for attribute in own] for party, own in dataset.parties.items()}
 
 
 def test_even_split_gives_the_target_to_the_last_party(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_missing_cells_are_marked_on_request_and_no_row_is_lost_but_those_withou
         NumericAttribute(name="a", lower=1, upper=19, missing="indicator"),
         CategoricalAttribute(name="kind", levels=("a", "b", "c"), missing="indicator"),
     )
-    [first, second] = [dataset.missing_words(party, dataset.table) for party in dataset.parties]
+    [first, second] = [missing_words(own, dataset.table) for own in dataset.parties.values()]
     assert first == ["a: 1 missing cells are marked in a column of their own, a[missing]"]
     assert second == ["kind: 1 missing cells are marked in a column of their own, kind[missing]"]
 
@@ -138,8 +138,9 @@ def test_missing_cells_are_marked_on_request_and_no_row_is_lost_but_those_withou
 def test_what_counts_as_the_midpoint_is_said_with_its_count(tmp_path: Path) -> None:
     table = _table(tmp_path, a="'' if i % 4 == 0 else i", b="i", y="i")
     dataset = prepare(Wanted(table=table, target="y", parties=2))
-    assert dataset.missing_words(dataset.parties[0], dataset.table) == ["a: 5 missing cells count as the midpoint 10"]
-    assert dataset.missing_words(dataset.parties[1], dataset.table) == []
+    [first, second] = [missing_words(own, dataset.table) for own in dataset.parties.values()]
+    assert first == ["a: 5 missing cells count as the midpoint 10"]
+    assert second == []
 
 
 def test_categorical_that_is_mostly_missing_costs_a_column_and_no_rows(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_parties_of_one_table_hold_the_columns_they_are_given(tmp_path: Path) ->
     table = _table(tmp_path, a="i", b="i", kind="i % 3", y="i")
     dataset = prepare(Wanted(table=table, target="y", parties=parties))
     assert _shape(dataset) == {"clinic": ["y", "kind"], "laboratory": ["b"]}
-    assert dataset.parties[0].attributes[1].kind == "categorical"
+    assert dataset.parties["clinic"][1].kind == "categorical"
 
 
 def test_tables_of_several_parties_are_joined_on_the_subjects_all_hold(tmp_path: Path) -> None:

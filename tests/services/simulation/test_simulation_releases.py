@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from commingle.services.simulation import story
-from commingle.services.simulation.dataset import PartyShare, StudyTable, cohort
+from commingle.services.simulation.dataset import StudyTable, cohort
 from commingle.services.simulation.releases import Planned, Releases, allowance, plan_releases
 from commingle.services.simulation.run import suggestions, wide_attributes
 from commingle.services.tables import Table
@@ -48,11 +48,11 @@ def test_projection_is_that_of_the_mechanisms_that_have_one() -> None:
 
 def test_keyed_subjects_are_about_as_many_as_a_party_is_given() -> None:
     terms = Releases(**{**TERMS, "mechanisms": ("rmgm",), "subjects": None, "k": 20, "overlap": 0.7})
-    more = replace(DATASET, others={DATASET.parties[0].name: DATASET.table.rows(np.arange(12))})
+    more = replace(DATASET, others={next(iter(DATASET.parties)): DATASET.table.rows(np.arange(12))})
     [one, _] = plan_releases(more, terms)
     assert (one.spec.keyed, one.spec.n) == (True, round(0.7 * (40 + 12 / 3)))
     allowed = allowance([one])
-    assert allowed.policy["max_epsilon"] >= max(plan.loss.epsilon(1e-5) for plan in plan_blocks(one.spec))
+    assert allowed["policy"]["max_epsilon"] >= max(plan.loss.epsilon(1e-5) for plan in plan_blocks(one.spec))
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_allowance_holds_all_releases_together() -> None:
     allowed = allowance(planned)
     by_party = zip(*(plan_blocks(p.spec) for p in planned), strict=True)
     most = max(float(sum((plan.loss for plan in plans), start=ZERO)) for plans in by_party)
-    assert most < gaussian_rho(allowed.epsilon_cap, allowed.delta_cap) < 1.1 * most
-    [rule] = allowed.policy["auto_approve"]
+    assert most < gaussian_rho(allowed["epsilon_cap"], allowed["delta_cap"]) < 1.1 * most
+    [rule] = allowed["policy"]["auto_approve"]
     assert most < rule["max_rho"] < 1.1 * most
-    assert allowed.policy["max_cells"] == 40 * 6
+    assert allowed["policy"]["max_cells"] == 40 * 6
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def _table(n: int, *, tail: float) -> StudyTable:
     y = x + 0.2 * draw.normal(size=n)
     y[: n // 200] += tail
     columns = {"x": x, "y": y}
-    shares = [
-        PartyShare(f"party-{name}", (NumericAttribute(name=name, lower=float(v.min()), upper=float(v.max())),))
+    shares = {
+        f"party-{name}": (NumericAttribute(name=name, lower=float(v.min()), upper=float(v.max())),)
         for name, v in columns.items()
-    ]
+    }
     subjects = np.arange(n).astype(str)
-    return StudyTable(Table(subjects, {name: pa.array(v) for name, v in columns.items()}), tuple(shares), "y")
+    return StudyTable(Table(subjects, {name: pa.array(v) for name, v in columns.items()}), shares, "y")
 
 
 def _planned(dataset: StudyTable, mechanism: MechanismName, epsilon: float) -> tuple[Planned, ...]:

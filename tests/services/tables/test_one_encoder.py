@@ -132,10 +132,10 @@ def by_simulated_parties(dataset: StudyTable, folder: Path) -> Rows:
     """What the agents of a simulation make of the files they are given."""
     written = write_party_files(dataset, dataset.table, folder, seed=1)
     found: Rows = {}
-    for party in dataset.parties:
-        given, _ = written[party.name]
+    for party, attributes in dataset.parties.items():
+        given, _ = written[party]
         key = SubjectKey.of(given.subject_id, dataset.id_rules)
-        for subject, row in by_agent(given.rows, key, party.attributes).items():
+        for subject, row in by_agent(given.rows, key, attributes).items():
             found.setdefault(subject, {}).update(row)
     return found
 

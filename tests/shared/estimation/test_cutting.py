@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.release_law import of_parties, proposed, study_of
+from benchmarks.release_law import proposed, study_of
 from commingle.services.analysis import two_stage
 from commingle.services.fit import Fit, fit_prepared
 from commingle.shared.documents.row_maps import first_stage_of, row_map
@@ -24,8 +24,8 @@ N = 4_000
 
 
 def study(*attributes: Attribute) -> ReleaseSpec:
-    asked = study_of(attributes, (len(attributes),), N, 5.0, mechanism="moments")
-    return proposed(of_parties(asked, first_stage_share=0.15))
+    asked = study_of(attributes, (len(attributes),), N, 5.0, first_stage_share=0.15, mechanism="moments")
+    return proposed(asked)
 
 
 SPEC = study(X, Y)
@@ -59,7 +59,7 @@ def released(rows: Array, spec: ReleaseSpec = SPEC) -> tuple[PreparedMoments, Ar
 
 @pytest.mark.parametrize(("stated", "noise"), [("moments", "dgm"), ("dgm", "moments")])
 def test_moments_with_the_noise_of_another_mechanism_are_refused(stated: str, noise: str) -> None:
-    of_rows = proposed(of_parties(study_of((X, Y), (2,), N, 5.0, mechanism="dgm")))
+    of_rows = proposed(study_of((X, Y), (2,), N, 5.0, mechanism="dgm"))
     spec = {"moments": SPEC, "dgm": of_rows}
     made = {"moments": np.zeros((3, 3), np.int64), "dgm": np.zeros((N, 3), np.int64)}
     moments = second_moments(spec[noise], "0" * 64, made[noise])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.coverage import SCHEMA, SIZES, TARGET
-from benchmarks.keyed import Party, people, released, study, tables
-from benchmarks.release_law import proposed
+from benchmarks.keyed import people
+from benchmarks.release_law import Party, proposed, released, study_of, tables
 from commingle.services.analysis.linear_models import two_stage
 from commingle.services.analysis.paths import ridge_path
 from commingle.services.fit import Fit, fit_prepared
@@ -35,7 +35,8 @@ def release(
 ) -> tuple[PreparedMoments, np.ndarray, np.ndarray]:
     """A release of which cells of one attribute are missing; everybody's encoded rows (n, 11); who lacks it (n,)."""
     schema = tuple(a.model_copy(update={"missing": "indicator"}) if a.name == name else a for a in SCHEMA)
-    asked = study(schema, SIZES, mechanism=mechanism, n=n, epsilon=epsilon, keyed=keyed, two_stages=False)
+    subjects = "keyed" if keyed else "listed"
+    asked = study_of(schema, SIZES, n, epsilon, first_stage_share=None, mechanism=mechanism, subjects=subjects)
     draw, at = np.random.default_rng(seed), NAMES.index(name)
     rows = people(n, draw)
     gone = draw.random(n) < (2 * share * (rows[:, 0] > np.median(rows[:, 0])) if by_value else share)

@@ -1,17 +1,19 @@
 """Pairwise moments of keyed subjects, their counts, and what is said of their errors."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from benchmarks.coverage import SCHEMA, SIZES, population
-from benchmarks.keyed import Party, people, released, study, tables
-from benchmarks.release_law import proposed
+from benchmarks.keyed import people
+from benchmarks.release_law import Party, proposed, released, study_of, tables
 from commingle.services.analysis.covariance import pca
 from commingle.services.analysis.linear_models import two_stage
 from commingle.services.fit import fit_prepared
 from commingle.shared.documents.spec import ReleaseSpec
-from commingle.shared.documents.terms import expected_kept
+from commingle.shared.documents.terms import AUTO, expected_kept
 from commingle.shared.errors import NoOverlapError, SpecError
 from commingle.shared.estimation.pairwise import PairNoise, form_covariances, held, selections, suspicious
 from commingle.shared.estimation.prepared import PreparedMoments, bucket_counts
@@ -27,10 +29,8 @@ _, _, SLOPES = population()
 
 
 def spec_of(mechanism: str, *, n: int = 400, epsilon: float = 50.0, buckets: int | None = None) -> ReleaseSpec:
-    asked = study(
-        SCHEMA, SIZES, mechanism=mechanism, n=n, epsilon=epsilon, keyed=True, buckets=buckets, two_stages=False
-    )
-    return proposed(asked)
+    facts: dict[str, Any] = {"mechanism": mechanism, "subjects": "keyed", "buckets": buckets}
+    return proposed(study_of(SCHEMA, SIZES, n, epsilon, first_stage_share=None, **facts))
 
 
 def without_noise(overlap: float, *, seed: int = 3) -> tuple[PreparedMoments, list[Party]]:
@@ -200,10 +200,8 @@ def test_fit_says_whether_who_is_shared_differs(selective: bool) -> None:
 
 
 def wrongly_planned(said: int, *, two_stages: bool, buckets: int | None = None, epsilon: float = 10.0) -> ReleaseSpec:
-    asked = study(
-        SCHEMA, SIZES, mechanism="moments", n=said, epsilon=epsilon, keyed=True, buckets=buckets, two_stages=two_stages
-    )
-    return proposed(asked)
+    facts: dict[str, Any] = {"mechanism": "moments", "subjects": "keyed", "buckets": buckets}
+    return proposed(study_of(SCHEMA, SIZES, said, epsilon, first_stage_share=AUTO if two_stages else None, **facts))
 
 
 @pytest.mark.slow
@@ -229,8 +227,9 @@ def test_wrong_n_of_a_study_is_noticed_and_slopes_are_right_or_refused(said: int
 
 @pytest.mark.parametrize("said", [1500, 10**9])
 def test_wrong_n_of_mixed_rows_is_noticed_and_intervals_hold(said: int) -> None:
-    asked = study(SCHEMA, SIZES, mechanism="rmgm", n=said, epsilon=100.0, keyed=True, two_stages=False)
-    draw, spec, held = np.random.default_rng(4), proposed(asked.model_copy(update={"k": 600})), []
+    facts: dict[str, Any] = {"mechanism": "rmgm", "subjects": "keyed", "k": 600}
+    spec = proposed(study_of(SCHEMA, SIZES, said, 100.0, first_stage_share=None, **facts))
+    draw, held = np.random.default_rng(4), []
     for seed in range(5):
         held_by = tables(people(15_000, draw), SIZES, 0.9, draw)
         prepared = released(spec.model_copy(update={"seed": draw.bytes(32).hex()}), held_by, seeded_noise(seed))
@@ -242,9 +241,9 @@ def test_wrong_n_of_mixed_rows_is_noticed_and_intervals_hold(said: int) -> None:
 
 
 def test_n_of_more_buckets_than_can_be_exchanged_is_refused_before_anybody_is_asked() -> None:
-    asked = study(SCHEMA, SIZES, mechanism="moments", n=10**9, epsilon=10.0, keyed=True, two_stages=False)
+    facts: dict[str, Any] = {"mechanism": "moments", "subjects": "keyed"}
     with pytest.raises(SpecError, match="too many for an exchange"):
-        proposed(asked)
+        proposed(study_of(SCHEMA, SIZES, 10**9, 10.0, first_stage_share=None, **facts))
 
 
 @pytest.mark.parametrize("two_stages", [True, False])

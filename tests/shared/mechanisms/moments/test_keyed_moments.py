@@ -5,6 +5,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from math import exp, inf, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.coverage import SCHEMA, SIZES
-from benchmarks.keyed import study
-from benchmarks.release_law import of_parties, proposed, study_of
+from benchmarks.release_law import proposed, study_of
 from commingle.shared.documents.row_maps import row_bound, row_sensitivity
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import expected_kept
@@ -87,9 +87,9 @@ def test_order_and_batches_do_not_matter_and_two_close_a_bucket(seed: int, n: in
 
 
 def consortium(*widths: int, row_norm: float | None = None) -> ReleaseSpec:
-    asked = study_of(numbers("x", sum(widths)), widths, 3, 1.0, mechanism="moments", subjects="keyed")
+    facts: dict[str, Any] = {"mechanism": "moments", "subjects": "keyed", "buckets": BUCKETS}
     return proposed(
-        of_parties(asked, row_norm=row_norm, first_stage_share=None).model_copy(update={"buckets": BUCKETS})
+        study_of(numbers("x", sum(widths)), widths, 3, 1.0, first_stage_share=None, row_norm=row_norm, **facts)
     )
 
 
@@ -268,7 +268,7 @@ def test_buckets_are_fewer_the_more_people_and_the_less_noise_there_are() -> Non
 
 
 def test_study_its_spec_and_their_forecast_mean_the_same_buckets_and_people() -> None:
-    asked = study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=True)
+    asked = study_of(SCHEMA, SIZES, 20_000, 1.0, mechanism="moments", subjects="keyed")
     spec = proposed(asked)
     assert spec.buckets == closed(asked).table_rows == closed(spec).table_rows
     assert spec.buckets is not None
@@ -278,7 +278,7 @@ def test_study_its_spec_and_their_forecast_mean_the_same_buckets_and_people() ->
     assert found.kept == spec.terms.kept
     said = f"About {found.kept:,} of a member's 20,000 people count: those alone in their bucket, of {spec.buckets:,}."
     assert said in found.sentences
-    listed = proposed(study(SCHEMA, SIZES, mechanism="moments", n=20_000, epsilon=1.0, keyed=False))
+    listed = proposed(study_of(SCHEMA, SIZES, 20_000, 1.0, mechanism="moments"))
     assert listed.terms.kept is None
 
 

@@ -7,8 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from benchmarks.keyed import released, study, tables
-from benchmarks.release_law import proposed
+from benchmarks.release_law import proposed, released, study_of, tables
 from commingle.services.fit import Fit, PreparedMoments, fit_prepared
 from commingle.shared.documents.schema import NumericAttribute, Whitening
 from commingle.shared.documents.spec import ReleaseSpec
@@ -120,7 +119,7 @@ def test_forecast_uses_the_noise_that_the_mechanism_states() -> None:
 def keyed_spec(sizes: tuple[int, ...], n: int) -> ReleaseSpec:
     """Of columns x0, x1, ... within -1 and 1, in one stage."""
     schema = [NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(sum(sizes))]
-    return proposed(study(schema, sizes, mechanism="moments", n=n, epsilon=1.0, keyed=True, two_stages=False))
+    return proposed(study_of(schema, sizes, n, 1.0, first_stage_share=None, mechanism="moments", subjects="keyed"))
 
 
 def test_forecast_of_keyed_people_uses_the_noise_that_the_mechanism_states_presences_first_and_as_one() -> None:

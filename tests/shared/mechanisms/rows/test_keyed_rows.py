@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.release_law import of_parties, proposed, study_of
+from benchmarks.release_law import proposed, study_of
 from commingle.shared.documents.linkage import pseudonyms
 from commingle.shared.documents.row_maps import row_bound, row_sensitivity
 from commingle.shared.documents.schema import Attribute, BinaryAttribute, CategoricalAttribute, NumericAttribute
@@ -32,10 +32,10 @@ LEVELS = st.sampled_from([(2**15, 0), (0, 2**15), (0, 0)])
 
 
 def spec_of(*attributes: Attribute, mechanism: str = "rmgm", **changes: Any) -> ReleaseSpec:
-    facts = {"subjects": "keyed", **({"k": 16} if mechanism == "rmgm" else {})}
-    row_norm = changes.pop("row_norm", None)
-    study = study_of(attributes, (len(attributes),), 100, 1.0, **{"mechanism": mechanism, **facts, **changes})
-    return proposed(of_parties(study, first_stage_share=None, row_norm=row_norm))
+    facts: dict[str, Any] = {"subjects": "keyed", **({"k": 16} if mechanism == "rmgm" else {}), **changes}
+    return proposed(
+        study_of(attributes, (len(attributes),), 100, 1.0, first_stage_share=None, mechanism=mechanism, **facts)
+    )
 
 
 def test_block_moves_by_the_root_of_k_times_the_row_and_its_presence() -> None:
