@@ -27,8 +27,8 @@ _BENT = 1 / 3
 """Standard deviation of what is bent, over what cutting took; measured (docs/coverage.md#rows-that-were-cut)."""
 SIGNIFICANCE = 0.05
 _COUNTED = (
-    "Intervals count what that usually bends, and are wider for it (docs/coverage.md#rows-that-were-cut). A study whose "
-    "numbers have cuts, or that has one stage (study new --one-stage), cuts no rows."
+    "Intervals count what that usually bends, and are wider for it (docs/coverage.md#rows-that-were-cut). A study "
+    "whose numbers have cuts, or that has one stage (study new --one-stage), cuts no rows."
 )
 _NOT_COUNTED = (
     "These figures may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
