@@ -44,7 +44,7 @@ from commingle.shared.runtime.remote import call, connect, json_of
 from commingle.shared.runtime.settings import load_settings, system_clock
 from commingle.shared.runtime.sso import Place, console_options, require_sso
 from commingle.shared.runtime.telemetry import configure_logging
-from commingle.shared.runtime.tls import ca_option, http_option
+from commingle.shared.runtime.tls import RENEW, ca_option, ends_soon_at, http_option
 from commingle.shared.text import counted, quoted
 from commingle.shared.wire import ReleaseSummary
 
@@ -228,6 +228,9 @@ def _service(home: CoordinatorHome, url: str, ca_file: Path | None, now: datetim
         raise UnhealthyError(
             f"{url} answers with another key than this home's", remedy="Check the address and which --home it serves."
         )
+    at = answer.url
+    if at.scheme == "https" and (said := ends_soon_at(at.host, at.port or 443, now, timeout_seconds=_TIMEOUT_SECONDS)):
+        raise UnhealthyError(f"{url} is ready, and {said}", remedy=RENEW)
     return f"{url} is ready and has this home's key; {clock_skew(answer, now)}"
 
 

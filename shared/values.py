@@ -261,6 +261,6 @@ def not_numbers(name: str, count: int) -> DataError:
     """The refusal of a column of numbers in which `count` cells hold none."""
     return DataError(
         f"column {name}: {counted(count, 'value is no number', 'values are not numbers')}",
-        remedy="Correct them, give decimal commas by --decimal , and numbers like 186,572 or <0.5 by "
-        f"{derive_number(name)}; or make the attribute categorical.",
+        remedy="Correct them. Or have the owner of the data set declare it anew: decimal commas by --decimal ',', "
+        f"numbers like 186,572 or <0.5 by {derive_number(name)}, or the attribute as categorical.",
     )

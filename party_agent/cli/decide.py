@@ -207,7 +207,7 @@ def _decide(
     with agent_client(home, token=token) as person:
         take = person.approve if decision == "approval" else person.reject
         value = take(asked.id, by=name, why=why)
-    emit(value, text=lambda console: console.print(_where_it_stands(value)))
+    emit(value, text=lambda console: _show_standing(console, value))
 
 
 def _find(agent: PartyClient, release: str) -> ProposalView:
@@ -224,9 +224,7 @@ def _find(agent: PartyClient, release: str) -> ProposalView:
 def show_proposal(console: Console, item: ProposalView, *, whole: bool = True) -> None:
     """What a person decides by; if not whole, without the details of the forecast."""
     k = f", {item.projection or 'dense'} mixing, k = {item.k}" if item.k else ""
-    console.print(_where_it_stands(item))
-    if item.reason:
-        console.print(f"  It ended: {quoted(item.reason)}")
+    _show_standing(console, item)
     for finding in item.findings:
         console.print(Text.assemble(("  speaks against it: ", "red"), finding))
     for sentence in item.stated_sentences or ["Nothing is said of what it is for."]:
@@ -268,9 +266,11 @@ def _show_decided(console: Console, decided: Sequence[DecidedView], *, before: s
         console.print(f"{before}{note.document.replace('-', ' ')} by {quoted(note.by)}{why}")
 
 
-def _where_it_stands(item: ProposalView) -> Text:
+def _show_standing(console: Console, item: ProposalView) -> None:
     stands = f"  {item.id[:16]}  {item.state}, here {words_for_decision(item)}"
-    return Text.assemble((quoted(item.study), "bold"), stands)
+    console.print(Text.assemble((quoted(item.study), "bold"), stands))
+    if item.reason:
+        console.print(f"  It ended: {quoted(item.reason)}")
 
 
 _LONGEST_SESSION = timedelta(hours=8)

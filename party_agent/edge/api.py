@@ -32,15 +32,17 @@ from commingle.shared.documents.model import WireModel, decode
 from commingle.shared.release.ledger_fold import Ruling
 from commingle.shared.runtime.bodies import read_body
 from commingle.shared.runtime.errors import ScopeError
+from commingle.shared.runtime.problem import COMPARE_REQUEST
 from commingle.shared.text import printable
 
 Model = TypeVar("Model", bound=WireModel)
 LARGEST_DOCUMENT_BYTES = 8 << 20  # more than the longest schema takes
 
 
-async def document(request: Request, model: type[Model]) -> Model:
-    """The body as a model. Raises DocumentError, TooLargeError, TruncatedError."""
-    return decode(model, await read_body(request, LARGEST_DOCUMENT_BYTES))
+async def document(request: Request, model: type[Model], *, instead: bytes = b"") -> Model:
+    """The body as a model; `instead` of none. Raises DocumentError, TooLargeError, TruncatedError."""
+    body = await read_body(request, LARGEST_DOCUMENT_BYTES)
+    return decode(model, body or instead, remedy=COMPARE_REQUEST)
 
 
 class UnauthorisedError(AgentError):
@@ -146,7 +148,7 @@ def guard(api: LocalApi, scope_of: Mapping[str, AgentScope]) -> Any:  # noqa: AN
 
 async def ruling_of(request: Request) -> Ruling:
     """The person who decides: whom the token was made for, or whom the body names, beside the token."""
-    given = decode(DecisionNote, await read_body(request, LARGEST_DOCUMENT_BYTES) or b"{}")
+    given = await document(request, DecisionNote, instead=b"{}")
     if request.state.operator:
         name = given.by or "the operator"
         return Ruling(by=name, why=given.why, person=name)

@@ -37,6 +37,7 @@ from commingle.shared.runtime.files import (
     write_durably,
 )
 from commingle.shared.runtime.settings import Clock
+from commingle.shared.text import counted
 
 MOST_PIECES = 10_000
 LARGEST_PIECE_BYTES = 16 << 20
@@ -44,6 +45,7 @@ _MOST_OPEN = 16
 _OF_TOKENS = 12  # the others are the operator's
 _OF_A_TOKEN = 4
 _ABANDONED = timedelta(days=7)
+_OF = " of "  # between an upload and its number of pieces
 _closing, _adding = Lock(), Lock()  # of this process, which has the home to itself
 
 
@@ -103,7 +105,13 @@ class Uploads:
         declared, folder = self._declared(dataset), self._folder(dataset, upload)
         with _closing:
             known = self.datasets.find(dataset)
-            if not folder.exists() and known is not None and known.upload == folder.name:
+            closed, _, pieces = ("", "", "") if known is None else known.upload.partition(_OF)
+            if known is not None and closed == folder.name and not folder.exists():
+                if pieces not in {"", str(asked.pieces)}:
+                    raise ConflictError(
+                        f"this upload was closed with {counted(int(pieces), 'piece')}, not with {asked.pieces}",
+                        remedy="Its rows are the data set's. To replace them begin another upload.",
+                    )
                 return known
             present = self.view(dataset, upload).pieces
             missing = [number for number in range(1, asked.pieces + 1) if number not in set(present)]
@@ -114,10 +122,10 @@ class Uploads:
                 )
             if self._request(folder) != declared:
                 raise ConflictError("the data set was declared again meanwhile", remedy="Begin another upload.")
-            pieces = [stored_piece(folder / _file(number)) for number in present]
+            parts = [stored_piece(folder / _file(number)) for number in present]
             self._disk.require(sum(map(_size, folder.iterdir())))
             with full_disk_as_no_room():
-                made = self.datasets.push(declared, pieces, upload=folder.name)
+                made = self.datasets.push(declared, parts, upload=f"{folder.name}{_OF}{len(parts)}")
             shutil.rmtree(folder)
             return made
 

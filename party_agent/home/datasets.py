@@ -93,7 +93,7 @@ class Dataset(DatasetRequest):
             not of one that is mostly clipped.
         snapshot: digest of the one that releases are made of; left out until its rows have been read.
         read: when.
-        upload: whose rows these are, where they were pushed.
+        upload: whose rows these are, and in how many pieces they came, where they were pushed.
     """
 
     id_rules: Annotated[IdRules | None, LEFT_OUT] = None

@@ -268,23 +268,29 @@ class Home:
     def create(
         self, settings: PartySettings, *, policy: Policy, linkage_key: bytes | None, receives_linkage_key: bool = False
     ) -> None:
-        """Fill an empty home: keys, settings, policy and an empty ledger.
+        """Fill an empty home: keys, settings, policy and an empty ledger. If that fails, nothing of it stays.
 
         A linkage key that is not given is made, unless a fellow member is going to send it.
         """
         if (self.root / "settings.json").exists():
             raise ConflictError(f"{self.root} is a member's home already", remedy="Choose another --home.")
         _ = settings.cap.rho  # refuses caps that cannot be calibrated before anything is written
-        self.secure()
-        create_secret(self.root / "keys" / "signing.key")
-        create_secret(self.root / "keys" / "sealing.key")
-        if linkage_key is not None:
-            self.consortium().adopt_linkage_key(linkage_key, replace=False)
-        elif not receives_linkage_key:
-            self.consortium().make_linkage_key()
-        self.save_policy(policy)
-        AgentStore(self.database).close()
-        self.save_settings(settings)
+        before = {*self.root.rglob("*")}
+        try:
+            self.secure()
+            create_secret(self.root / "keys" / "signing.key")
+            create_secret(self.root / "keys" / "sealing.key")
+            if linkage_key is not None:
+                self.consortium().adopt_linkage_key(linkage_key, replace=False)
+            elif not receives_linkage_key:
+                self.consortium().make_linkage_key()
+            self.save_policy(policy)
+            AgentStore(self.database).close()
+            self.save_settings(settings)
+        except Exception:  # these keys are enrolled nowhere yet, and would be in the way of the next try
+            for made in sorted({*self.root.rglob("*")} - before, reverse=True):  # what is in a folder before it
+                made.rmdir() if made.is_dir() else made.unlink()
+            raise
 
     def settings(self) -> PartySettings:
         return load_settings(PartySettings, self.root / "settings.json")

@@ -276,7 +276,7 @@ class Ledger:
     def knows(self, head: str) -> bool:
         """Whether the chain had this head, or has rejoined a branch with it."""
         with self._reading() as told:
-            return head in told.places or head in told.rejoined
+            return told.knows(head)
 
     def place(self, head: str) -> int:
         """How many entries led to this head; 0 if the chain never had it."""

@@ -23,7 +23,7 @@ from threading import RLock
 from time import monotonic, sleep
 from typing import TextIO
 
-from commingle.party_agent.errors import AgentRunningError, LedgerError, NotFoundError
+from commingle.party_agent.errors import AgentRunningError, LedgerError, NotFoundError, WritingError
 from commingle.shared.documents.dsse import parse_envelope
 from commingle.shared.documents.model import decode, encode
 from commingle.shared.documents.regression import RegressionMethod, RegressionRequest
@@ -68,6 +68,13 @@ KEPT = "CREATE TABLE IF NOT EXISTS forecasts (release TEXT PRIMARY KEY, body TEX
 """Forecasts, which follow from specs and take long. No part of a version either, and in no chain."""
 
 _LOOK_SECONDS = 0.1
+_NOT_WRITTEN = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+}
 
 RESTORE = "Restore the newest backup, then: commingle party adopt"
 
@@ -90,6 +97,7 @@ class AgentStore:
             AgentRunningError: another process has it, for as long as patience lasts.
             LedgerError: it is not a ledger of this version, or it is damaged or empty: an empty file is never taken
                 for a new ledger.
+            WritingError: the disk is full, or lets nobody write.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".lock").touch(mode=0o600)
@@ -112,6 +120,12 @@ class AgentStore:
             self._prepare(new=new)
         except (sqlite3.Error, ValueError) as error:  # ValueError: text that is none, even in SQLite's own words
             self.close()
+            if getattr(error, "sqlite_errorcode", None) in _NOT_WRITTEN:
+                raise WritingError(
+                    f"cannot write {path} ({error})",
+                    remedy="Free space or mend the disk or its permissions, then repeat it.",
+                    errno=getattr(error, "sqlite_errorname", None),
+                ) from None
             raise LedgerError(f"{path} is not a ledger ({type(error).__name__})", remedy=RESTORE) from None
         except LedgerError:
             self.close()

@@ -13,23 +13,29 @@ from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.datasets import stored_dataset
 from commingle.party_agent.home.home import Home, Membership
-from commingle.party_agent.ledger.store import in_words, open_to_read, require_version, verify_ledger
+from commingle.party_agent.ledger.store import catch_up, in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.rounds.party import Outbox
+from commingle.party_agent.rounds.proposals import lost
+from commingle.party_agent.rounds.witnesses import SET_BACK, opened_heads
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
 from commingle.party_agent.wire.owner_words import Viewer, miscounted, sees_counts
 from commingle.shared import loops
 from commingle.shared.documents.dsse import VerifyingKey
 from commingle.shared.errors import CommingleError
 from commingle.shared.release.checks import read_spec
+from commingle.shared.release.ledger_fold import LedgerFold
 from commingle.shared.release.rounds import State
 from commingle.shared.runtime.doctor import Check, UnhealthyError, clock_skew, disk_space, look, private_files
 from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.remote import call, connect, json_of
+from commingle.shared.runtime.tls import RENEW, ends_soon_at
 from commingle.shared.text import counted, quoted
 
 _TIMEOUT_SECONDS = 10.0
+_HANDSHAKE_SECONDS = 2.0  # on this machine
 _DAY = timedelta(days=1)
+_REJECT = "The coordinator was set back. Return what is reserved: commingle party reject ID; then propose it again."
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
 
 
@@ -39,15 +45,16 @@ def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR)
     yield (keys := look("keys", lambda: _keys(home)))
     yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
     yield look("ledger file", lambda: _integrity(home))
-    yield look("ledger chain", lambda: _chain(home))
+    yield (chain := look("ledger chain", lambda: _chain(home)))
     yield look("engine", lambda: home.settings().engine.open().describe())
     yield look("data sets", lambda: _datasets(home, viewer))
     if sees_counts(viewer):
         yield look("n of proposals", lambda: _people(home))
+    yield look("proposals", lambda: _proposals(home))
     yield look("loops", _loops)
     yield look("outbox", lambda: _outbox(home, now))
     yield look("disk space", lambda: disk_space(home.root))
-    yield look("agent", lambda: _agent(home))
+    yield look("agent", lambda: _agent(home, now))
     try:
         memberships = list(home.consortia().values()) or [home.consortium()]
     except CommingleError:
@@ -58,7 +65,9 @@ def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR)
         yield look(f"pins{which}", partial(_pins, one))
         yield (reached := look(f"coordinator{which}", partial(_coordinator, one, now)))
         if keys.ok and reached.ok:
-            yield look(f"membership{which}", partial(_enrolled, home, one, now))
+            yield (member := look(f"membership{which}", partial(_enrolled, home, one, now)))
+            if member.ok and chain.ok:
+                yield look(f"witnessed head{which}", partial(_witnessed, home, one, now))
 
 
 def _keys(home: Home) -> str:
@@ -135,6 +144,15 @@ def _datasets(home: Home, viewer: Viewer) -> str:
     return f"{len(found)} registered: {', '.join(said) or 'none'}"
 
 
+def _proposals(home: Home) -> str:
+    with _ledger(home) as db:
+        unknown = lost(db)
+    if unknown:
+        ids = ", ".join(release[:16] for release in unknown[:5])
+        raise UnhealthyError(f"its coordinator does not know {counted(len(unknown), 'release')}: {ids}", remedy=_REJECT)
+    return "the agent has found none that its coordinator does not know"
+
+
 def _people(home: Home) -> str:
     """Words alone, and never a failure: more people than the owner see an exit code."""
     name = home.settings().name
@@ -163,7 +181,8 @@ def _outbox(home: Home, now: datetime) -> str:
             f"{len(leftover)} leftovers in {home.root}: {', '.join(name[:16] for name in leftover[:5])}",
             remedy="They belong to releases that are over. With the agent stopped, remove these folders.",
         )
-    return f"files of {len(blocks | exchanges)} releases are kept until these are over, blocks some days longer"
+    kept_for = counted(len(blocks | exchanges), "release")
+    return f"files of {kept_for} are kept until the end of each, blocks some days longer"
 
 
 def _loops() -> str:
@@ -176,7 +195,7 @@ def _folders(root: Path) -> set[str]:
     return {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
 
 
-def _agent(home: Home) -> str:
+def _agent(home: Home, now: datetime) -> str:
     if not home.socket.exists():
         return "not running"
     way = AgentTransport(home.socket)
@@ -185,10 +204,10 @@ def _agent(home: Home) -> str:
     if status.trouble is not None:
         trouble, _, remedy = status.trouble.partition("\n")
         raise UnhealthyError(f"running, and kept from its work: {trouble}", remedy=remedy.strip())
-    return f"running at {home.socket}, for its user and root alone; {_open_ports(home)}"
+    return f"running at {home.socket}, for its user and root alone; {_open_ports(home, now)}"
 
 
-def _open_ports(home: Home) -> str:
+def _open_ports(home: Home, now: datetime) -> str:
     process = process_at(home.socket, timeout_seconds=_TIMEOUT_SECONDS)
     try:
         found = None if process is None else open_addresses(process)
@@ -196,6 +215,10 @@ def _open_ports(home: Home) -> str:
         found = None
     if found is None:
         return "what ports it listens on cannot be seen from here"
+    for one in (one for one in found if one.pid == process):
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(one.host, one.host)  # noqa: S104 - asked, not bound
+        if (said := ends_soon_at(host, one.port, now, timeout_seconds=_HANDSHAKE_SECONDS)) is not None:
+            raise UnhealthyError(f"it listens on {one}: {said}", remedy=RENEW)
     return f"it listens on {', '.join(map(str, found))}" if found else "it listens on no port"
 
 
@@ -220,6 +243,21 @@ def _enrolled(home: Home, membership: Membership, now: datetime) -> str:
     with calling(home, membership, clock=lambda: now) as client:
         client.ledger_heads()  # for members alone, as which this one signs
     return f"{home.identity().name} is a member there"
+
+
+def _witnessed(home: Home, membership: Membership, now: datetime) -> str:
+    with calling(home, membership, clock=lambda: now) as client:
+        shown = client.ledger_heads()  # before the ledger is read, as a running agent goes on
+    identity = home.identity()
+    head, key, _ = opened_heads(shown).get(identity.name, (None, None, None))
+    if head is None or key not in identity.keys:
+        return "the coordinator has no head of this ledger yet"
+    with _ledger(home) as db:
+        known = catch_up(db, LedgerFold()).knows(head.head)
+    if not known:
+        said = f"the coordinator has a later head of this ledger, {head.head[:16]} of height {head.height}"
+        raise UnhealthyError(f"{said}: the ledger was set back", remedy=SET_BACK)
+    return f"the ledger holds the head that the coordinator has, of height {head.height}"
 
 
 _PROC = Path("/proc")

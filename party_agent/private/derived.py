@@ -311,7 +311,7 @@ def misread(derived: Sequence[Derived], csv: CsvFormat | None) -> Iterator[tuple
         if not isinstance(one, Number):
             continue
         if csv is not None and csv.decimal == ",":
-            said = f"{one.name}: --decimal , changes cells before number reads them"
+            said = f"{one.name}: --decimal ',' changes cells before number reads them"
             yield said, "Leave --decimal out, and make each number with a decimal comma: number(COLUMN, decimal=comma)"
         elif one.decimal == "comma" and csv is None:
             said = f"{one.name}: only in a CSV do numbers have a decimal comma"

@@ -363,7 +363,7 @@ def remedying(source: Source, derived: Sequence[Derived] = ()) -> Iterator[None]
 def _of_points(source: FileSource, said: str) -> str:
     form = source.csv_format
     has_commas = source.is_csv and (form.decimal == "," or form.separator != ",")
-    return _THOUSANDS if has_commas and "--decimal ," in said else ""
+    return _THOUSANDS if has_commas and "--decimal" in said else ""
 
 
 def _of_lines(source: FileSource, said: str) -> str:

@@ -10,6 +10,7 @@ from commingle.party_agent.errors import ConflictError
 from commingle.party_agent.rounds.contribution import Contributor
 from commingle.party_agent.rounds.linkage import receive_linkage_key
 from commingle.shared.errors import ProtocolError
+from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.wire import ReleaseDetails, ReleaseSteps, ReleaseSummary
 
 _MOST_SHOWN, _LARGEST_SHOWN = 200, 1 << 16  # in JSON, and ten times that in memory: a coordinator fills no more
@@ -76,7 +77,14 @@ class Agent(Contributor):
     def _look(self, release: str, listed: ReleaseSummary | None) -> None:
         view = self.shown.get(release)
         if view is None or listed is None or not view.is_as(listed):
-            view = self.client.release(release)
+            try:
+                view = self.client.release(release)
+            except RemoteProblemError as error:
+                known = self.proposals.unfinished(self.coordinator.key.fingerprint)
+                if not error.says_unknown or release not in known:
+                    raise
+                self.miss(release)
+                return
         self._go_through(view, release)
 
     def _go_through(self, view: ReleaseDetails, release: str) -> None:

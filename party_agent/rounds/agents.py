@@ -71,6 +71,7 @@ class Agents(Party):
         to several.
         """
         agent = self._agent(consortium)
+        self.witnesses.ask(agent.coordinator.key.fingerprint)
         kept = self._kept(agent, owner, key)
         with _signs_one:
             envelope = self._signed(agent, study, kept)

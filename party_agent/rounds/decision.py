@@ -26,7 +26,7 @@ from commingle.party_agent.home.policy import examine as policy_findings
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.party import Party
-from commingle.party_agent.rounds.proposals import Proposal
+from commingle.party_agent.rounds.proposals import NOT_KNOWN, REJECT_IT, Proposal
 from commingle.party_agent.rounds.witnesses import Witness
 from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, seal
@@ -49,6 +49,7 @@ from commingle.shared.release.plan import BlockPlan, plan_block, plan_blocks
 from commingle.shared.release.rounds import Refused, State
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
+from commingle.shared.runtime.errors import RemoteProblemError
 from commingle.shared.runtime.telemetry import span
 from commingle.shared.wire import ReleaseDetails
 
@@ -79,6 +80,8 @@ class Decider(Party):
             raise ConflictError(
                 f"the release is {proposal.state}, {proposal.decision} here", remedy="It can no longer be approved."
             )
+        if ruling is not None:  # what a policy approves was shown just now
+            self._require_known(release)
         spec = proposal.spec
         findings = self.examine(spec, release)
         if findings:
@@ -116,8 +119,42 @@ class Decider(Party):
             self.outbox.clear(release)
             self.exchanges.files.clear(release)
             _log.info("rejected", release=release, reason=reason)
-        self._send_rejection(release)
+        try:
+            self._send_rejection(release)
+        except RemoteProblemError as error:
+            if not error.says_unknown:
+                raise
+            self.miss(release)
         return self.proposals.get(release)
+
+    def miss(self, release: str) -> None:
+        """Note that the coordinator does not know a release that it has shown, as it was set back.
+
+        It ends here once it is rejected, or past its time. Until then it may come back, and keeps what it has reserved.
+        """
+        proposal = self.proposals.get(release)
+        over = State.REJECTED if proposal.decision == "rejected" else State.EXPIRED
+        if over is State.EXPIRED and self.clock() < proposal.spec.expires:
+            if self.proposals.lose(release):
+                _log.warning("unknown to its coordinator", release=release)
+            return
+        with self.store.transaction() as db:
+            self.ledger.withdraw(db, release)
+        self.outbox.clear(release)
+        self.exchanges.files.clear(release)
+        coordinator = self.coordinator.key.fingerprint
+        self.proposals.end(release, state=over, seen=self.clock(), coordinator=coordinator, reason=NOT_KNOWN)
+        self.jobs.end(release, Stage.ENDED)
+
+    def _require_known(self, release: str) -> None:
+        """Raise ConflictError, before anything is reserved, if the coordinator would not know what it is sent."""
+        try:
+            self.client.release(release)
+        except RemoteProblemError as error:
+            if not error.says_unknown:
+                raise
+            self.miss(release)
+            raise ConflictError(NOT_KNOWN, remedy=f"Nothing was reserved. {REJECT_IT}") from None
 
     def plan(self, spec: ReleaseSpec) -> BlockPlan:
         return plan_block(spec, spec.party(self.identity.name))

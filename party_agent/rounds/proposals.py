@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from sqlite3 import Row
+from sqlite3 import Connection, Row
 from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
@@ -36,6 +36,9 @@ _WAITS = (
 )
 _LONGEST_REASON = 3000
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
+NOT_KNOWN = "its coordinator does not know it, as after a restore from an older backup"
+REJECT_IT = "Reject it, which returns what is reserved for it, and have it proposed again."
+_LOST = (Finding("coordinator", f"{NOT_KNOWN}. {REJECT_IT}", None),)
 RETENTION = timedelta(days=30)
 """How long we keep the spec of a release that ended and was never charged here. Its id, and charged ones, stay."""
 
@@ -100,16 +103,22 @@ class Proposals:
                 known = (view.state, spec.payload, coordinator, reason, agreed, spec.digest)
                 told = "state = ?, spec = ?, coordinator = ?, reason = ?, agreed = ?"
                 db.execute(f"UPDATE proposals SET {told} WHERE release = ?", known)  # noqa: S608 - ours
+                found = "UPDATE proposals SET findings = '[]' WHERE release = ? AND findings = ?"  # it knows it again
+                db.execute(found, (spec.digest, _found(_LOST)))
         return self.get(spec.digest)
 
-    def end(self, release: str, *, state: str, seen: datetime, coordinator: str) -> None:
-        """Note that a release is over whose spec is gone."""
+    def end(self, release: str, *, state: str, seen: datetime, coordinator: str, reason: str | None = None) -> None:
+        """Note that a release is over that its coordinator shows without its spec, or does not know."""
         with self.store.transaction() as db:
             db.execute(
-                "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?, NULL, '[]') "
-                "ON CONFLICT (release) DO UPDATE SET state = excluded.state",
-                (release, seen.isoformat(), state, coordinator),
+                "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?, ?, '[]') ON CONFLICT (release) DO UPDATE SET "
+                "state = excluded.state, reason = coalesce(excluded.reason, reason), findings = '[]'",
+                (release, seen.isoformat(), state, coordinator, reason),
             )
+
+    def lose(self, release: str) -> bool:
+        """Note that its coordinator does not know it. Whether that is new."""
+        return self.find_against(release, _LOST)
 
     def require_of(self, release: str, coordinator: str) -> None:
         """Raise ConflictError if another coordinator has shown this release: it is of that consortium."""
@@ -118,11 +127,13 @@ class Proposals:
         if row is not None and row["coordinator"] != coordinator:
             raise ConflictError("the release is of another consortium", remedy="Ask its proposer for one of its own.")
 
-    def find_against(self, release: str, findings: tuple[Finding, ...]) -> None:
-        messages = json.dumps(in_words(findings))
+    def find_against(self, release: str, findings: tuple[Finding, ...]) -> bool:
+        """Note what speaks against it. Whether that is new."""
+        messages = _found(findings)
         with self.store.transaction() as db:
             which = "WHERE release = ? AND findings <> ?"  # nothing is written where nothing has changed
-            db.execute(f"UPDATE proposals SET findings = ? {which}", (messages, release, messages))  # noqa: S608 - ours
+            new = db.execute(f"UPDATE proposals SET findings = ? {which}", (messages, release, messages))  # noqa: S608 - ours
+            return new.rowcount > 0
 
     def get(self, release: str) -> Proposal:
         found = self._select("AND release = ?", release)
@@ -195,6 +206,16 @@ def _decision(row: Row) -> DecisionName:
     if row["rejected"]:
         return "rejected"
     return "approved" if row["approved"] else "waiting"
+
+
+def lost(db: Connection) -> list[str]:
+    """The releases that go on here, and that their coordinators do not know."""
+    query = f"SELECT release FROM proposals WHERE findings = ? AND {_UNFINISHED} ORDER BY seen"  # noqa: S608 - ours
+    return [row["release"] for row in db.execute(query, (_found(_LOST),))]
+
+
+def _found(findings: Iterable[Finding]) -> str:
+    return json.dumps(in_words(findings))
 
 
 def in_words(findings: Iterable[Finding]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ _OWN_KINDS: Mapping[str, type[Approval | ColumnsStatement | ReplyStatement | Blo
     model.signed_as(): model for model in (Approval, ColumnsStatement, ReplyStatement, BlockStatement, Rejection)
 }
 _REFUSED = "ledger-head"
-_SET_BACK = (
+SET_BACK = (
     "The ledger was restored from an old backup, or a copy of it is used elsewhere. Stop every copy but one; restore "
     "the newest ledger; then: commingle party adopt"
 )
@@ -203,7 +203,7 @@ class Witnesses:
     def _require_known(self, view: ReleaseDetails, release: str) -> None:
         for kind, _ in self.unknown_signatures(view, release):
             said = f"the coordinator shows this member's own {kind} of release {release[:16]}"
-            raise StaleLedgerError(f"{said}, which the ledger does not know", remedy=_SET_BACK)
+            raise StaleLedgerError(f"{said}, which the ledger does not know", remedy=SET_BACK)
 
     def _ask(self, witness: Witness) -> None:
         """Look back at what it shows, then at its heads. The other consortia go on while releases are looked at.
@@ -250,7 +250,7 @@ class Witnesses:
         return None
 
     def _look(self, witness: Witness, heads: tuple[SignedDocument, ...]) -> None:
-        shown = _opened(heads)
+        shown = opened_heads(heads)
         own = self._own(shown.pop(self.identity.name, None))
         kept = self._kept(witness, self.identity.name)
         if (own and own[2]) != (kept and kept[2]):
@@ -306,11 +306,11 @@ class Witnesses:
         if not self.ledger.knows(shown[0].head):
             head = shown[0]
             said = f"this member has stated that its ledger has the head {head.head[:16]}, of height {head.height}"
-            raise self.halt(StaleLedgerError(f"{said}, which this ledger does not know", remedy=_SET_BACK))
+            raise self.halt(StaleLedgerError(f"{said}, which this ledger does not know", remedy=SET_BACK))
         return shown
 
     def _see_own(self, witness: Witness) -> None:
-        own = self._own(_opened(witness.client.ledger_heads()).get(self.identity.name))
+        own = self._own(opened_heads(witness.client.ledger_heads()).get(self.identity.name))
         self._keep(witness, {self.identity.name: own and own[2]})
 
     def _kept(self, witness: Witness, party: str) -> Opened | None:
@@ -333,7 +333,8 @@ class Witnesses:
                     db.execute("INSERT INTO heads VALUES (?, ?, ?)", (witness.coordinator, party, encode(signed)))
 
 
-def _opened(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:
+def opened_heads(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:
+    """The heads among them, by member, each signed by the key beside it."""
     opened: dict[str, Opened] = {}
     for signed in items:
         try:

@@ -88,8 +88,8 @@ def _drafted(rows: Path, subject_id: str) -> tuple[Attribute, ...]:
     return tuple(attribute for attribute in found.values() if not isinstance(attribute, Unusable))
 
 
-def self_signed(folder: Path) -> ServerTls:
-    """A self-signed certificate of this machine and its key, as files of that folder."""
+def self_signed(folder: Path, *, days: float = 30) -> ServerTls:
+    """A self-signed certificate of this machine for so long and its key, as files of that folder."""
     # loads slowly, and a simulation serves no network
     from cryptography import x509  # noqa: PLC0415
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
@@ -101,7 +101,7 @@ def self_signed(folder: Path) -> ServerTls:
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=7))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(alternative, critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -178,7 +178,9 @@ def _meant(name: str, kind: type[BaseModel] | None) -> str:
         return ""
     schema = kind.model_json_schema()
     known = {field for one in (schema, *schema.get("$defs", {}).values()) for field in one.get("properties", {})}
-    if name in _OF_STUDIES - known:
+    if name in known:  # of another part of the document
+        return ""
+    if name in _OF_STUDIES:
         return f"; leave it out here, and say it in the study (commingle study new --{name.removesuffix('s')})"
     close = [_OFTEN_MEANT[name.lower()]] if name.lower() in _OFTEN_MEANT else get_close_matches(name, known, n=1)
     return f"; do you mean {close[0]}?" if known.issuperset(close) and close else ""
@@ -271,9 +273,15 @@ def encode(document: WireModel) -> bytes:
     return canonical_json(document.model_dump(mode="json"))
 
 
-def decode(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:
-    """Parse and validate one document that names nothing twice; some models use `checks`. Raises DocumentError."""
-    document = _parse(kind, payload, checks)
+_COMPARE = "Compare the document with docs/protocol.md; both sides must run the same version."
+
+
+def decode(kind: type[Model], payload: bytes, checks: Checks | None = None, *, remedy: str = _COMPARE) -> Model:
+    """Parse and validate one document that names nothing twice; some models use `checks`.
+
+    Raises DocumentError, with that `remedy` if it is not valid.
+    """
+    document = _parse(kind, payload, checks, remedy)
     # figures stay text: only the names are looked at
     json.loads(payload, object_pairs_hook=_refuse_names_given_twice, parse_float=str, parse_int=str)
     return document
@@ -286,7 +294,7 @@ def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = 
     name twice, no other way to write a number, a date or a letter. Raises DocumentError: it is not valid, or not
     canonical.
     """
-    document = _parse(kind, payload, checks)
+    document = _parse(kind, payload, checks, _COMPARE)
     if canonical_json(document.model_dump(mode="json", exclude_unset=True)) != payload:
         raise DocumentError(
             f"this {kind.__name__} is not in its canonical encoding",
@@ -295,14 +303,12 @@ def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = 
     return document
 
 
-def _parse(kind: type[Model], payload: bytes, checks: Checks | None) -> Model:
+def _parse(kind: type[Model], payload: bytes, checks: Checks | None, remedy: str) -> Model:
     try:
         return kind.model_validate_json(payload, context=checks)
     except ValidationError as error:
-        raise DocumentError(
-            f"not a valid {kind.__name__}: {explain(error, as_written(payload), kind)}",
-            remedy="Compare the document with docs/protocol.md; both sides must run the same version.",
-        ) from None
+        said = f"not a valid {kind.__name__}: {explain(error, as_written(payload), kind)}"
+        raise DocumentError(said, remedy=remedy) from None
 
 
 def canonical_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON

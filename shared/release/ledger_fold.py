@@ -196,6 +196,10 @@ class LedgerFold:
         self.places[self.head] = number
         return None
 
+    def knows(self, head: str) -> bool:
+        """Whether the chain had this head, or has rejoined a branch with it."""
+        return head in self.places or head in self.rejoined
+
     def refuse_population(self, name: str) -> Refused | None:
         """Why a new charge must not name this population, or None."""
         if self.population in {None, name}:

@@ -1,5 +1,7 @@
 """A home as one tar file: only its owner can read it, it is written durably, and unpacked whole or not at all."""
 
+import errno
+import os
 import shutil
 import sqlite3
 import tarfile
@@ -28,7 +30,9 @@ def writing_archive(out: Path) -> Iterator[tuple[Path, Callable[[str, bytes | Pa
             with (Path(folder) / "tar").open("rb") as file:
                 write_durably(out, iter(partial(file.read, _PIECE), b""))
     except OSError as error:
-        raise SettingsError(f"cannot write {out} ({error.strerror})", remedy="Check the path and the disk.") from None
+        full = f"Free space in {out.parent}, or choose another folder: copies are made there first."
+        remedy = full if error.errno == errno.ENOSPC else "Check the path and the disk."
+        raise SettingsError(f"cannot write {out} ({error.strerror})", remedy=remedy) from None
 
 
 @contextmanager
@@ -57,7 +61,10 @@ def reading_archive(file: Path, home: Path) -> Iterator[Path]:
 
 
 def copy_sqlite(database: Path, copy: Path) -> Path:
-    """The database as it is at one moment, in one file, whatever other processes write meanwhile."""
+    """The database as it is at one moment, in one file, whatever other processes write meanwhile.
+
+    Raises SettingsError; OSError if there is no room for the copy.
+    """
     try:
         with (
             closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as source,
@@ -67,6 +74,8 @@ def copy_sqlite(database: Path, copy: Path) -> Path:
             target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
             (found,) = target.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # the database itself is only read
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(copy)) from None
         raise SettingsError(f"{database} cannot be copied ({error})", remedy="Run the doctor.") from None
     if found != "ok":
         raise SettingsError(f"{database} is damaged: {found}", remedy="Run the doctor.")

@@ -1,6 +1,7 @@
 """Faults around a process."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 
 from commingle.shared.errors import CommingleError
@@ -89,6 +90,11 @@ class RemoteProblemError(RemoteError):
         super().__init__(message, remedy=remedy)
         self.status = status
         self.problem = problem  # the last part of the document's `type`
+
+    @property
+    def says_unknown(self) -> bool:
+        """Whether that service does not know what was asked for; the 404 of a proxy or another service is none."""
+        return self.status == HTTPStatus.NOT_FOUND and self.problem == "unknown"
 
 
 _GENERAL = "Look the code up in docs/errors.md; the operator of that service can say more."

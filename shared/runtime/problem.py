@@ -65,6 +65,9 @@ def problem(status: int, code: str, detail: str, remedy: str, headers: Mapping[s
     return AsciiJson(body, status_code=status, media_type=PROBLEM_JSON, headers=dict(headers or {}))
 
 
+COMPARE_REQUEST = "Compare the request with /openapi.json."
+
+
 def status_of(error: CommingleError, statuses: Mapping[type[CommingleError], int]) -> int:
     """The status of the most derived class in the table, 500 where none is."""
     return next((statuses[c] for c in type(error).__mro__ if c in statuses), 500)
@@ -101,12 +104,11 @@ def install_problems(app: FastAPI, statuses: Mapping[type[CommingleError], int])
     async def on_invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
         said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-        return problem(422, "request", said, "Compare the request with /openapi.json.")
+        return problem(422, "request", said, COMPARE_REQUEST)
 
     async def on_http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
-        remedy = "Compare the request with /openapi.json."
-        return problem(error.status_code, "http", str(error.detail), remedy, error.headers)
+        return problem(error.status_code, "http", str(error.detail), COMPARE_REQUEST, error.headers)
 
     async def on_gone(_: Request, __: Exception) -> Response:
         return Response(status_code=_HUNG_UP)

@@ -86,6 +86,11 @@ def _timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=min(seconds, _CONNECTING_SECONDS))
 
 
+def _address(client: httpx.Client) -> str:
+    """As it was given: httpx ends the address that a client begins with by a slash."""
+    return str(client.base_url).removesuffix("/")
+
+
 class Asked(TypedDict, total=False):
     """The content of a request and its limits, as `call` explains them."""
 
@@ -110,7 +115,7 @@ def call(client: httpx.Client, method: str, path: str, *, own: bool = False, **a
     that is neither success nor a problem document, or is too large.
     """
     with _asking(client, method, path, **asked) as answer:
-        return check(answer.whole(), str(client.base_url), own=own)
+        return check(answer.whole(), _address(client), own=own)
 
 
 def download(
@@ -127,7 +132,7 @@ def download(
     ) as answer:
         if not answer.head.is_success:
             answer.largest_bytes = LARGEST_ANSWER_BYTES
-            check(answer.whole(), str(client.base_url))
+            check(answer.whole(), _address(client))
         yield from answer.pieces()
 
 
@@ -144,7 +149,7 @@ def listen(
     Each begins within `timeout_seconds` of the one before. `call` gives the limits of each, and the errors; a stream
     without any event is an UnreachableError. If not `streamed`, another kind is asked for.
     """
-    where, headers = str(client.base_url), {"Accept": EVENTS if streamed else "application/json"}
+    where, headers = _address(client), {"Accept": EVENTS if streamed else "application/json"}
     asked = Asked(params=params, headers=headers, timeout_seconds=timeout_seconds)
     with _asking(client, "GET", path, **asked) as answer:
         if not answer.head.headers.get("content-type", "").startswith(EVENTS):
@@ -280,7 +285,7 @@ def _asking(client: httpx.Client, method: str, path: str, **asked: Unpack[Asked]
     # uncompressed data cannot grow
     headers = {"Accept-Encoding": "identity", **_request_id(), **(asked.get("headers") or {})}
     content, params = asked.get("content"), asked.get("params")
-    with reaching(str(client.base_url)):
+    with reaching(_address(client)):
         request = client.build_request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         size = int(request.headers.get("Content-Length", 0))
         watch = Watch(

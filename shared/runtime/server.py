@@ -13,11 +13,15 @@ from threading import Thread
 from types import FrameType
 from typing import Any
 
+import structlog
 import uvicorn
 
 from commingle.shared.runtime.errors import PortInUseError
-from commingle.shared.runtime.tls import ServerTls
+from commingle.shared.runtime.files import read_given
+from commingle.shared.runtime.settings import system_clock
+from commingle.shared.runtime.tls import ServerTls, ends_soon
 
+_log = structlog.get_logger()
 _GRACE_SECONDS = 10
 _TICK_SECONDS = 1.0  # how old the date in an answer's head can be
 _HEADER_BYTES = 1 << 19  # a block's signed statement with 256 long column names travels in one header
@@ -157,6 +161,8 @@ async def serve_all(servers: Sequence[_Server], listeners: Sequence[socket.socke
 
 
 def _configure(service: Served) -> uvicorn.Config:
+    if service.tls is not None and (said := ends_soon(read_given(service.tls.certificate), system_clock())) is not None:
+        _log.warning(said, file=str(service.tls.certificate))
     return uvicorn.Config(
         service.app,
         loop="asyncio",

@@ -6,6 +6,7 @@ can stop it, and cannot change it.
 
 import ssl
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -36,6 +37,33 @@ class ServerTls:
 
     certificate: Path
     key: Path
+
+
+_SOON = timedelta(days=14)
+_NOT_ITS_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+RENEW = "Renew the certificate, then stop and start the service."
+
+
+def ends_soon(pem: bytes, now: datetime) -> str | None:
+    """In words that the first of these certificates has expired, or will within 14 days."""
+    from cryptography.x509 import load_pem_x509_certificate  # noqa: PLC0415 - loads slowly, and not all serve TLS
+
+    try:
+        end = load_pem_x509_certificate(pem).not_valid_after_utc
+    except ValueError:  # of a kind that TLS itself reads
+        return None
+    if end - now >= _SOON:
+        return None
+    return f"the certificate {'has expired' if end < now else 'expires'} on {end:%Y-%m-%d %H:%M} UTC"
+
+
+def ends_soon_at(host: str, port: int, now: datetime, *, timeout_seconds: float) -> str | None:
+    """The same of the certificate that a server shows; None also if none is shown there."""
+    try:
+        pem = ssl.get_server_certificate((host, port), timeout=timeout_seconds)
+    except (OSError, ValueError):
+        return None
+    return ends_soon(pem.encode(), now)
 
 
 def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
@@ -77,8 +105,11 @@ def _server_tls(tls_certificate: Path | None, tls_key: Path | None) -> ServerTls
         require_plain(key)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except OSError as error:
+        said = error.strerror or error
+        if getattr(error, "reason", None) in _NOT_ITS_KEY:
+            said = "this key belongs to another certificate"
         raise SettingsError(
-            f"cannot serve under {certificate} with {key} ({error.strerror or error})",
+            f"cannot serve under {certificate} with {key} ({said})",
             remedy="Give PEM files of a certificate chain and of its key, without a password.",
         ) from None
     return ServerTls(certificate, key)

@@ -15,6 +15,7 @@ from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings, ope
 from commingle.party_agent.cli.join import join
 from commingle.party_agent.home.home import Home, PartySettings
 from commingle.party_agent.home.policy import Policy
+from commingle.services.testing.nodes import self_signed
 from commingle.shared.documents.invitation import Invitation
 from commingle.shared.documents.model import text_digest
 from commingle.shared.runtime.errors import SettingsError
@@ -159,6 +160,10 @@ def test_certificate_without_key_and_unusable_ones_are_refused(command: Command,
     assert "go together" in command.refused("serve", "--home", home, "--tls-certificate", tmp_path / "x.pem", code=2)
     tls = ("--tls-certificate", tmp_path / "x.pem", "--tls-key", tmp_path / "x.pem")
     assert "cannot serve under" in command.refused("serve", "--home", home, *tls)
+    (tmp_path / "other").mkdir()
+    own, other = self_signed(tmp_path), self_signed(tmp_path / "other")
+    tls = ("--tls-certificate", own.certificate, "--tls-key", other.key)
+    assert "(this key belongs to another certificate)" in command.refused("serve", "--home", home, *tls)
     assert "cannot read certificates" in command.refused("releases", "--home", home, "--ca-file", tmp_path / "x.pem")
 
 

@@ -1,5 +1,6 @@
 """A release of a clinic and an insurer on its way, what may become of the clinic's table meanwhile, and power cuts."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -62,6 +63,27 @@ def cut_off(consortium: Consortium, party: str, part: str, *, draw: Sampler | No
     with pytest.raises(UnreachableError):
         consortium.step(party, draw=draw)
     consortium.coordinator.before = no_fault
+
+
+def proposed_and_lost(consortium: Consortium, *names: str, **choices: Any) -> str:
+    """A proposal that these members have looked at before an older backup of the coordinator was restored."""
+    consortium.enrol_everybody()
+    coordinator, backup = consortium.coordinator, consortium.root / "backup of the coordinator"
+    coordinator.close()
+    shutil.copytree(coordinator.root, backup)
+    release = consortium.propose(**choices)
+    look(consortium, *names)
+    restore(consortium, backup)
+    return release
+
+
+def restore(consortium: Consortium, backup: Path) -> Path:
+    """Restore a backup of the coordinator. Returns one of what it was before."""
+    coordinator, newest = consortium.coordinator, consortium.root / "newest backup of the coordinator"
+    coordinator.close()
+    coordinator.root.rename(newest)
+    shutil.copytree(backup, coordinator.root)
+    return newest
 
 
 def stored(pair: Consortium) -> str:

@@ -20,7 +20,7 @@ from commingle.shared.documents.spec import Attachment, ReleaseSpec
 from commingle.shared.documents.terms import Bounds
 from commingle.shared.mechanisms.moments.block import TRUST_MOMENTS, TRUST_PROVED
 from commingle.shared.runtime.settings import system_clock
-from tests.party_agent.releasing import look
+from tests.party_agent.releasing import look, proposed_and_lost
 from tests.world.command import Command, eventually
 from tests.world.consortium import AUTOMATIC, BY_A_PERSON, SCHEMAS, Consortium, rows_of, write_csv
 from tests.world.tampering import TamperedCoordinator
@@ -254,6 +254,19 @@ def test_proposal_is_approved_and_rejected_by_commands_while_no_agent_runs(
     assert ("given back" in out, "released" in out) == (True, False)
     assert consortium.state(second) == "rejected"
     assert "no such proposal" in run.refused("approve", "f" * 8, *home)
+
+
+def test_rejection_of_a_release_that_the_coordinator_lost_succeeds_and_says_why_it_ended(
+    run: Command, consortium: Consortium
+) -> None:
+    release = proposed_and_lost(consortium, "clinic")
+    home = ("--home", consortium.homes["clinic"].root)
+    with on_a_socket(consortium.coordinator.handle) as url:
+        at(consortium, url)
+        assert "does not know it" in run.refused("approve", release, *home, "--yes")
+        out = run.out("reject", release, *home, "--yes")
+    assert "rejected, here rejected" in out
+    assert "its coordinator does not know it" in out
 
 
 @pytest.fixture

@@ -148,6 +148,28 @@ def test_registration_that_cannot_be_is_a_problem_and_registers_nothing(
     assert len(api.get("/v1/datasets").json()["items"]) == 1
 
 
+def test_field_that_stands_in_the_wrong_part_is_not_asked_for_by_its_own_name(api: httpx.Client) -> None:
+    said = api.post("/v1/datasets", json={"by": "subject"}).json()["detail"]
+    assert said.endswith("by: is no field of this")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/proposals", {}),
+        ("POST", "/v1/datasets", {"name": "Bad Name"}),
+        ("POST", "/v1/datasets/main/uploads/monday/close", {"pieces": 0}),
+        ("PUT", f"/v1/proposals/{'0' * 64}/approval", {"bye": "Dr. Adams"}),
+    ],
+)
+def test_body_that_is_not_valid_is_referred_to_the_description_of_this_api(
+    api: httpx.Client, method: str, path: str, body: dict[str, object]
+) -> None:
+    refused = api.request(method, path, json=body)
+    assert problem(refused) == (422, "document"), refused.text
+    assert refused.json()["remedy"] == "Compare the request with /openapi.json."
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null"])
 def test_body_that_is_no_registration_is_a_problem(api: httpx.Client, body: bytes) -> None:
     assert api.post("/v1/datasets", content=body).status_code == 422

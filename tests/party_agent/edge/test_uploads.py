@@ -79,6 +79,20 @@ def test_every_call_can_be_repeated(agent: Agent, etl: httpx.Client) -> None:
     assert agent.datasets.get("stays").n == 40
 
 
+def test_upload_that_is_closed_again_with_another_number_of_pieces_is_a_conflict(
+    agent: Agent, etl: httpx.Client
+) -> None:
+    etl.put(PLACE)
+    for number, rows in ((1, ROWS[:20]), (2, ROWS[20:])):
+        put(etl, number, csv_of(rows))
+    assert etl.post(f"{PLACE}/close", json={"pieces": 2}).status_code == 200
+    refused = etl.post(f"{PLACE}/close", json={"pieces": 1})
+    assert problem(refused) == (409, "conflict")
+    assert refused.json()["detail"] == "this upload was closed with 2 pieces, not with 1"
+    assert etl.post(f"{PLACE}/close", json={"pieces": 2}).status_code == 200
+    assert agent.datasets.get("stays").n == 40
+
+
 def test_piece_that_is_sent_again_takes_its_own_place_and_an_upload_that_of_the_rows_before(
     agent: Agent, etl: httpx.Client
 ) -> None:

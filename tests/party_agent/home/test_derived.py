@@ -300,8 +300,11 @@ def test_numbers_with_signs_are_read_from_a_csv_and_a_refusal_of_such_names_how(
         with pytest.raises(DataError, match="fee: 2 values are not numbers") as refused:
             agent.datasets.register(asked, replace=True)
         assert f"--derive '{FEE}'" in refused.value.remedy
+        assert "have the owner of the data set declare it anew: decimal commas by --decimal ','" in refused.value.remedy
         assert agent.datasets.register(made, replace=True).filled == {"fee": 94}  # 0.25 to 186,572
-        with pytest.raises(ConflictError, match="fee: --decimal , changes cells before number reads them") as rewritten:
+        with pytest.raises(
+            ConflictError, match="fee: --decimal ',' changes cells before number reads them"
+        ) as rewritten:
             agent.datasets.register(made.model_copy(update={"source": with_commas}), replace=True)
         assert "number(COLUMN, decimal=comma)" in rewritten.value.remedy
         for source in (PushedSource(), FileSource(path="/no/such.xlsx")):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from commingle.party_agent.errors import ConflictError
+from commingle.party_agent.errors import ConflictError, WritingError
 from commingle.party_agent.home.home import EngineSettings, Home, PartySettings, PinnedCoordinator
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.private.engine import IN_PROCESS, Dask
@@ -16,6 +16,7 @@ from commingle.shared.errors import ParameterError
 from commingle.shared.runtime import faults
 from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from tests.world.consortium import CrashError
+from tests.world.disks import mounted
 
 
 def create(root: Path, *, linkage_key: bytes | None = None, **settings: Any) -> Home:
@@ -60,6 +61,20 @@ def test_keys_left_by_a_creation_that_crashed_are_never_overwritten(tmp_path: Pa
     with pytest.raises(KeyFileError, match="exists already"):
         create(tmp_path / "h")
     assert (home.root / "keys" / "signing.key").read_bytes() == before
+
+
+def test_creation_on_a_full_disk_says_so_and_can_be_repeated(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", kibibytes=2048) as disk:
+        (disk / "notes.txt").write_text("not the home's")
+        filler = disk / "filler"
+        filler.write_bytes(bytes(1940 << 10))  # there is room for keys, and none for a ledger
+        for root in (disk / "h", disk):
+            with pytest.raises(WritingError, match="full") as refused:
+                create(root)
+            assert refused.value.remedy.startswith("Free space")
+            assert sorted(path.name for path in disk.iterdir() if path.name != "h") == ["filler", "notes.txt"]
+        filler.unlink()
+        assert create(disk / "h").settings().name == "ward"
 
 
 NUMBERS = (0.0, -1.0, float("nan"), float("inf"))

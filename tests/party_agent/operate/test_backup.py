@@ -22,6 +22,7 @@ from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from tests.hostile.actors import LocalUser
 from tests.party_agent.exchanging import columned, replied
 from tests.world.consortium import Consortium, strictly
+from tests.world.disks import mounted
 
 
 def names_in(path: Path) -> set[str]:
@@ -89,6 +90,15 @@ def test_backup_of_what_is_no_home_or_to_nowhere_is_refused(pair: Consortium, tm
     with pytest.raises(LedgerError, match="cannot be copied"):
         write_backup(pair.homes["clinic"], tmp_path / "backup.tar")
     assert not (tmp_path / "backup.tar").exists()
+
+
+def test_backup_onto_a_full_disk_names_its_folder_and_not_the_home(pair: Consortium, tmp_path: Path) -> None:
+    with (
+        mounted(tmp_path / "disk", kibibytes=16) as disk,
+        pytest.raises(SettingsError, match=r"cannot write .*w.tar \(No space") as refused,
+    ):
+        write_backup(pair.homes["clinic"], disk / "w.tar")
+    assert refused.value.remedy.startswith(f"Free space in {disk}")
 
 
 def test_command_says_what_it_wrote_and_that_it_holds_keys(pair: Consortium, tmp_path: Path) -> None:

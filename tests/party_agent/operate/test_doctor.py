@@ -18,18 +18,24 @@ from threading import Event
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from commingle.coordinator.members import revoke
 from commingle.party_agent.edge.api import LocalApi
 from commingle.party_agent.edge.app import create_app
 from commingle.party_agent.edge.loop import Loops
 from commingle.party_agent.home.home import Home
+from commingle.party_agent.operate.backup import adopt_branch, find_lost_branch
 from commingle.party_agent.operate.doctor import examine_home, open_addresses
 from commingle.party_agent.wire.local_socket import listen
+from commingle.services.testing.nodes import self_signed
 from commingle.shared import loops
 from commingle.shared.runtime.doctor import UnhealthyError, clock_skew
+from commingle.shared.runtime.server import Served, serving
+from commingle.shared.runtime.server import listen as listen_on
 from commingle.shared.runtime.settings import system_clock
-from tests.party_agent.releasing import look, publish
+from tests.hostile.actors import LocalUser
+from tests.party_agent.releasing import look, proposed_and_lost, publish
 from tests.world.command import Command
 from tests.world.consortium import Consortium
 from tests.world.local_api import operator_app, serving_at
@@ -66,6 +72,8 @@ def test_block_of_a_release_that_goes_on_is_no_leftover(pair: Consortium) -> Non
     look(pair, "clinic", "insurer", "clinic")
     home = pair.homes["clinic"]
     assert len(list(home.outbox.iterdir())) == 1
+    (said,) = (check.found for check in examine_home(home, now=system_clock()) if check.name == "outbox")
+    assert said == "files of 1 release are kept until the end of each, blocks some days longer"
     assert set(failed(home)) == {"coordinator"}
 
 
@@ -112,7 +120,7 @@ BREAKAGES: dict[str, tuple[Callable[[Home], object], set[str]]] = {
     "pins": (lambda home: home.consortium().pins_file.write_text("[]"), {"pins"}),
     "no ledger": (
         lambda home: home.database.unlink(),
-        {"ledger file", "ledger chain", "data sets", "n of proposals", "outbox"},
+        {"ledger file", "ledger chain", "data sets", "n of proposals", "proposals", "outbox"},
     ),
     "rewritten ledger": (rewrite, {"ledger chain"}),
     "version that never was": (partial(misread, version=-7), {"ledger file", "ledger chain"}),
@@ -135,6 +143,27 @@ def test_what_is_broken_is_found_and_nothing_else(pair: Consortium) -> None:
             assert set(failed(home)) == expected, what
 
 
+def test_release_that_the_coordinator_lost_is_found_once_the_agent_has_asked(pair: Consortium) -> None:
+    release = proposed_and_lost(pair, "clinic")
+    look(pair, "clinic")
+    assert failed(pair.homes["clinic"])["proposals"] == f"its coordinator does not know 1 release: {release[:16]}"
+
+
+def test_old_ledger_is_found_by_its_witness_until_it_has_adopted_what_was_lost(pair: Consortium) -> None:
+    backup = LocalUser(pair).back_up()
+    publish(pair)
+    LocalUser(pair).restore(backup)
+    with on_a_socket(pair.coordinator.handle) as url:
+        home = moved(pair, url)
+        found = next(check for check in examine_home(home, now=system_clock()) if check.name == "witnessed head")
+        assert not found.ok
+        assert "a later head of this ledger" in found.found
+        assert found.remedy.endswith("commingle party adopt")
+        with pair.agents("clinic") as agents:
+            adopt_branch(agents, find_lost_branch(agents))
+        assert "witnessed head" not in failed(home)
+
+
 def test_damaged_ledger_is_found(pair: Consortium) -> None:
     publish(pair)
     home = pair.homes["clinic"]
@@ -152,6 +181,25 @@ def test_every_address_that_the_agent_listens_on_is_told(pair: Consortium) -> No
         (said,) = (check.found for check in examine_home(home, now=system_clock()) if check.name == "agent")
         assert f"running at {home.socket}, for its user and root alone; it listens on " in said
         assert f"127.0.0.1:{listener.getsockname()[1]} (process {os.getpid()})" in said
+
+
+@pytest.mark.parametrize(("days", "said"), [(-0.5, "has expired on"), (13.0, "expires on"), (15.0, None)])
+def test_certificate_that_has_expired_or_soon_will_is_found(
+    pair: Consortium, tmp_path: Path, days: float, said: str | None
+) -> None:
+    home, tls = pair.homes["clinic"], self_signed(tmp_path, days=days)
+    with pair.agent("clinic") as agent, serving_at(home.socket, operator_app(agent)), capture_logs() as logged:
+        service = Served(operator_app(agent), listen_on(host="127.0.0.1", port=0), tls)
+        at = service.url.removeprefix("https://")
+        with serving([service]):
+            found = next(check for check in examine_home(home, now=system_clock()) if check.name == "agent")
+    warned = [line["event"] for line in logged if line["log_level"] == "warning"]
+    assert found.ok is (said is None)
+    if said is not None:
+        assert f"{at} (process {os.getpid()}): the certificate {said}" in found.found
+        assert any(said in line for line in warned)
+    else:
+        assert not any("certificate" in line for line in warned)
 
 
 class OnePause(Event):

@@ -1,6 +1,7 @@
 """What an agent agrees to, refuses, and leaves to a person; what was decided once is examined again."""
 
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ from commingle.party_agent.errors import ConflictError, LostError, NotFoundError
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.policy import Policy
 from commingle.party_agent.rounds.agent import Agent
+from commingle.party_agent.rounds.proposals import NOT_KNOWN
 from commingle.shared.documents.schema import NumericAttribute
 from commingle.shared.dp.accounting import ZERO
 from commingle.shared.release.charge import ChargeState
@@ -20,7 +22,16 @@ from commingle.shared.release.plan import plan_block
 from commingle.shared.runtime.coordinator_client import MessageKind
 from commingle.shared.runtime.errors import RemoteProblemError, UnreachableError
 from tests.party_agent.exchanging import PATHS, columned, messages, replied, reply_signed, signed
-from tests.party_agent.releasing import approved_by_all, cut_off, look, rejection_of, state_of, stored
+from tests.party_agent.releasing import (
+    approved_by_all,
+    cut_off,
+    look,
+    proposed_and_lost,
+    rejection_of,
+    restore,
+    state_of,
+    stored,
+)
 from tests.world.consortium import (
     AUTOMATIC,
     BY_A_PERSON,
@@ -33,7 +44,7 @@ from tests.world.consortium import (
     soon,
     strictly,
 )
-from tests.world.transport import unreachable
+from tests.world.transport import answering, no_fault, unreachable
 from tests.world.waiting import at_once
 
 
@@ -337,3 +348,73 @@ def test_edited_policy_that_allows_it_still_changes_nothing(pair: Consortium) ->
         pair.homes[name].save_policy(narrow)
         pair.step(name)
     assert pair.state(release) in {"collecting", "published"}
+
+
+def test_rejection_of_a_release_that_the_coordinator_lost_is_done_here_and_returns_its_budget(pair: Consortium) -> None:
+    release = proposed_and_lost(pair, "clinic")
+    assert state_of(pair, release) is ChargeState.RESERVED
+    with pair.agent("clinic") as agent:
+        rejected = agent.reject(release, ruling=BY_A_PERSON)
+        assert (rejected.decision, rejected.state, rejected.reason) == ("rejected", "rejected", NOT_KNOWN)
+        assert agent.ledger.spent() == ZERO
+        agent.step(strictly)
+        assert agent.proposals.unfinished(agent.coordinator.key.fingerprint) == []
+        agent.ledger.verify()
+
+
+def test_rejection_that_another_service_does_not_know_is_sent_again(pair: Consortium) -> None:
+    release = pair.propose()
+    with pair.agent("clinic") as agent:
+        agent.step(strictly)
+        body = b'{"type": "urn:commingle:problem:http", "detail": "nothing is here"}'
+        pair.coordinator.before = answering(404, body, part="/rejections/")
+        with pytest.raises(RemoteProblemError):
+            agent.reject(release)
+        pair.coordinator.before = no_fault
+        assert agent.proposals.get(release).state == "proposed"
+        agent.step(strictly)
+    assert pair.state(release) == "rejected"
+
+
+def test_release_that_the_coordinator_lost_is_named_and_its_approval_reserves_nothing(pair: Consortium) -> None:
+    pair.homes["clinic"].save_policy(BY_HAND)
+    release = proposed_and_lost(pair, "clinic")
+    with pair.agent("clinic") as agent:
+        with pytest.raises(ConflictError, match="coordinator does not know it") as refused:
+            agent.approve(release, BY_A_PERSON)
+        assert refused.value.remedy.startswith("Nothing was reserved. Reject it")
+        assert agent.ledger.charges() == {}
+        (said,) = agent.proposals.get(release).findings
+        assert said.startswith(f"coordinator: {NOT_KNOWN}")
+
+
+def test_release_that_the_coordinator_knows_again_goes_on(pair: Consortium) -> None:
+    release = proposed_and_lost(pair, "clinic", "insurer")
+    look(pair, "clinic")
+    with pair.agent("clinic") as agent:
+        assert NOT_KNOWN in agent.proposals.get(release).findings[0]
+    assert state_of(pair, release) is ChargeState.RESERVED
+    pair.coordinator.close()
+    shutil.rmtree(pair.coordinator.root)
+    (pair.root / "newest backup of the coordinator").rename(pair.coordinator.root)
+    look(pair, "clinic")
+    with pair.agent("clinic") as agent:
+        assert agent.proposals.get(release).findings == ()
+    look(pair, "insurer", "clinic")
+    assert pair.state(release) == "published"
+
+
+def test_release_that_the_coordinator_lost_ends_with_its_time_and_what_it_kept_goes(pair: Consortium) -> None:
+    backup = pair.root / "backup of the coordinator"
+    pair.enrol_everybody()
+    pair.coordinator.close()
+    shutil.copytree(pair.coordinator.root, backup)
+    release = stored(pair)
+    restore(pair, backup)
+    soon(pair, hours=100)
+    pair.step("clinic")
+    with pair.agent("clinic") as agent:
+        over = agent.proposals.get(release)
+        assert (over.state, over.reason, over.findings) == ("expired", NOT_KNOWN, ())
+        assert list(agent.home.outbox.iterdir()) == []
+    assert state_of(pair, release) is ChargeState.WITHDRAWN

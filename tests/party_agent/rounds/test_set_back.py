@@ -31,7 +31,8 @@ from commingle.shared.runtime.settings import system_clock
 from tests.hostile.actors import HostileCoordinator, LocalUser
 from tests.party_agent.regression.asking import ATTRIBUTES, ROWS, clinic, request
 from tests.party_agent.releasing import cut_off, dying_at, look, publish
-from tests.world.consortium import BY_A_PERSON, Consortium, Noise, second_beside, soon, strictly
+from tests.world.consortium import BY_A_PERSON, SCHEMAS, Consortium, N, Noise, second_beside, soon, strictly
+from tests.world.documents import study_of
 from tests.world.transport import no_fault, on_a_socket, unreachable
 from tests.world.waiting import at_once
 
@@ -170,6 +171,16 @@ def test_old_backup_with_an_open_proposal_signs_nothing_over_two_starts(pair: Co
     with pair.agents("clinic") as agents, pytest.raises(StaleLedgerError):
         agents.consortia[0].approve(waiting, BY_A_PERSON)
     assert pair.coordinator.found(waiting).approvals == {}
+
+
+def test_proposal_over_an_old_ledger_is_not_signed(pair: Consortium) -> None:
+    backup = LocalUser(pair).back_up()
+    publish(pair)
+    before = pair.coordinator.releases()
+    LocalUser(pair).restore(backup)
+    with pair.agents("clinic") as agents, pytest.raises(StaleLedgerError):
+        agents.propose(study_of({name: SCHEMAS[name] for name in pair.homes}, k=16, n=N))
+    assert pair.coordinator.releases() == before
 
 
 def test_restored_ledger_adopts_what_was_spent_and_goes_on(pair: Consortium) -> None:

@@ -89,6 +89,15 @@ def test_what_an_operator_can_mend_is_told_by_its_cause(cause: Exception, said: 
     assert remedy in failed.value.remedy
 
 
+def test_failure_names_the_address_as_it_was_given() -> None:
+    def nobody(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    client = httpx.Client(transport=httpx.MockTransport(nobody), base_url="http://desk.example/hooks")
+    with pytest.raises(UnreachableError, match=r"no answer from http://desk.example/hooks \("):
+        call(client, "POST", "http://desk.example/hooks")
+
+
 def test_refused_connection_may_be_that_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     with pytest.raises(UnreachableError, match="nothing listens there, or at HTTPS_PROXY"):
