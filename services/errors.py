@@ -103,6 +103,10 @@ class RowCountError(RequestError):  # a request for no synthetic rows, or for to
     code = "row-count"
 
 
+class SeedError(RequestError):  # an entropy that is no whole number, or a negative one
+    code = "seed"
+
+
 class ConsortiumError(CommingleError):
     """A test consortium that was not started with what is asked for."""
 

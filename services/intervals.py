@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,9 @@ INTERVALS = "Intervals are for the population, and count the privacy noise and t
 
 def require_confidence(level: float) -> None:
     """Raise ConfidenceError unless the level is between 0 and 1."""
-    if not 0 < level < 1:
-        raise ConfidenceError(f"a confidence level of {level} is not between 0 and 1", remedy="Use 0.95.")
+    if not isinstance(level, Real) or not 0 < level < 1:
+        told = level if isinstance(level, Real) else repr(level)
+        raise ConfidenceError(f"a confidence level of {told} is not between 0 and 1", remedy="Use 0.95.")
 
 
 def normal_reach(confidence_level: float) -> float:

@@ -50,6 +50,7 @@ from commingle.shared.values import (
 _FORBIDDEN = str.maketrans({"=": ":", "[": "(", "]": ")"})
 _SAYING = "--encoding, --separator, --decimal, --lines-per-record"
 _NOT_A_VALUE = (*MISSING, "?", "NaN", "nan")
+_CODE = r"^0\d+$"  # digits that begin with 0 and have no decimal mark, such as 01
 _TYPES_OF_TEXT = (pa.float64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
 
 
@@ -123,7 +124,8 @@ def read_table(
         usual_subject_id: if `subject_id` is None, the column that identifies subjects. If the table has no such column,
             rows are numbered.
         id_rules: the rules of ids; None for ids as they are.
-        typed: whether columns of a CSV become numbers, booleans or dates if all their values read as such.
+        typed: whether columns of a CSV become numbers, booleans or dates if all their values read as such, and none is
+            a code such as 01.
         csv_format: how a CSV is written; None finds out.
 
     Raises:
@@ -140,7 +142,7 @@ def read_table(
         columns = {name: cells for name, cells in columns.items() if name not in key.columns}
     tidied = {name: _tidy(cells) for name, cells in columns.items()}
     if typed and not is_parquet(path):
-        tidied = {name: _tidy(type_text(cells)) for name, cells in tidied.items()}
+        tidied = {name: cells if _holds_codes(cells) else _tidy(type_text(cells)) for name, cells in tidied.items()}
     kept = {name: cells for name, cells in tidied.items() if _is_usable(cells.type)}
     unusable = {name: str(cells.type) for name, cells in tidied.items() if name not in kept}
     texts = frozenset(name for name, cells in kept.items() if is_parquet(path) and not is_numeric(cells))
@@ -234,6 +236,10 @@ def _is_text(kind: "pa.DataType") -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
+def _holds_codes(cells: Cells) -> bool:
+    return _is_text(cells.type) and bool(pc.any(pc.match_substring_regex(cells, _CODE)).as_py())
+
+
 def _is_usable(kind: "pa.DataType") -> bool:
     return _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
@@ -294,7 +300,7 @@ def draft(name: str, cells: Cells, *, target: bool, levels: bool, missing: Marks
         kinds, counts = np.unique(
             as_text(name, present).drop_null().to_numpy(zero_copy_only=False).astype(str), return_counts=True
         )
-        if not levels:
+        if not levels and not _holds_codes(present):
             _refuse_text_among_numbers(name, kinds, counts)
             if kinds.size and all(map(_WRITTEN.fullmatch, kinds)) and not all(map(is_number, kinds)):
                 said = "it holds numbers written like 186,572 or <0.5, which members read as numbers"

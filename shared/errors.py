@@ -152,12 +152,13 @@ class RequestError(EstimationError):  # a fit nobody can compute as asked
 class _UnknownNameError(RequestError):
     what = "name"
 
-    def __init__(self, name: str, available: Iterable[str]) -> None:
+    def __init__(self, name: str, available: Iterable[str], *, said: str | None = None) -> None:
         self.name = name
         self.available = tuple(available)
-        close = get_close_matches(name, self.available)
+        close = get_close_matches(str(name), self.available)
         guess = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
-        super().__init__(f"there is no {self.what} {name!r}", remedy=f"{guess}Available: {', '.join(self.available)}.")
+        available_names = ", ".join(self.available) or "none"
+        super().__init__(said or f"there is no {self.what} {name!r}", remedy=f"{guess}Available: {available_names}.")
 
 
 class UnknownAttributeError(_UnknownNameError):  # a name that the release does not have

@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -143,6 +143,7 @@ def regress(
         refuse_beside("--preset", *preset_fields)
         if known.public and public is None:
             raise click.UsageError(f"{known.paper} needs public rows: give --public.")
+    _require_sensible(target, fields["features"], fields["bounds"])
     request = decode(RegressionRequest, json.dumps(fields).encode())
     require_unit(request, dataset, found.subjects)
     if public is not None:  # after the bounds that they are computed with have been checked
@@ -196,6 +197,15 @@ def regressions(*, home: Home, regression: str | None, finish: bool, out: Path |
 def _features(given: tuple[str, ...], target: str, attributes: tuple[Attribute, ...]) -> tuple[str, ...]:
     known = [attribute.name for attribute in attributes]
     return names_in(given, known) or tuple(name for name in known if name != target)
+
+
+def _require_sensible(target: str, features: Sequence[str], bounds: Collection[str]) -> None:
+    if target in features:
+        raise click.UsageError(f"{target} is both target and feature: leave it out of --features.")
+    if twice := next((name for name in features if features.count(name) > 1), None):
+        raise click.UsageError(f"{twice} is named twice in --features: name it once.")
+    if other := next((name for name in bounds if name not in {target, *features}), None):
+        raise click.UsageError(f"{other} is neither target nor feature: leave out --bounds {other}=….")
 
 
 def _bounds(text: str) -> tuple[str, tuple[float, float]]:

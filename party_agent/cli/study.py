@@ -92,7 +92,8 @@ def study() -> None:
     "crossed",
     metavar="NAME=COLUMN,COLUMN",
     multiple=True,
-    help="Release two columns of one member as pairs, such as time (cut) and event for survival. Repeatable.",
+    help="Release two columns of one member as pairs, such as time (cut) and event for survival. If follow-up of many "
+    "ends at one time, give it a short interval of its own: --cut months=12,12.01,24. Repeatable.",
 )
 @click.option(
     "--product",
@@ -167,6 +168,7 @@ def new(*, members: tuple[str, ...], preset: str | None, out: Path, anew: bool, 
     value = {"out": str(out), "study": made.model_dump(mode="json"), "outlook": list(outlook_of(spec))}
     square = square_words(terms_of(made), assumptions_of(made))
     said = (*_refused_by_default(spec), *outlook_of(spec)[:3], *bent_words(spec.terms), *filter(None, [square]))
+    said = (*said, *_end_words(made))
     emit(value, text=lambda console: _show_new(console, out, made, said))
 
 
@@ -317,6 +319,17 @@ def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, 
         others = (a for a in found[owner].attributes if a.name not in wanted)
         found[owner] = replace(found[owner], attributes=(*others, pairs))
     return found
+
+
+def _end_words(made: Study) -> Iterator[str]:
+    for pairs in (a for party in made.parties for a in party.attributes):
+        time, ended = getattr(pairs, "cross", None) or (None, None)
+        if time is not None and time.intervals is not None and ended.intervals is None:
+            cut, end = (*time.intervals.cuts, time.intervals.upper)[:2]
+            yield (
+                f"If {time.name} of {pairs.name} ends for many people at one time, such as {cut:g}, give this time a "
+                f"short interval of its own: --cut {time.name}={cut:g},{cut + (end - cut) / 1000:g},…"
+            )
 
 
 def _multiplied(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, Share]:

@@ -1,7 +1,8 @@
 """Ridge, lasso and elastic net over several penalties, from second moments."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from commingle.services.analysis.covariance import Covariance, estimate
 from commingle.services.errors import PenaltyError
 from commingle.services.fit.fitting import fit_prepared
 from commingle.services.fit.predicting import Predictor, Values, public_ranges
-from commingle.services.fit.subjects import usable
+from commingle.services.fit.subjects import cut_words, usable
 from commingle.services.intervals import standard_errors
 from commingle.services.plotting import COLOURS, GRID, INK, OTHERS, Axes, axes_on, entitle, plain_label, tidy
 from commingle.services.results import Result, ResultColumn, ResultTable
@@ -70,10 +71,13 @@ class CoefficientPath(Result):
     def predict(self, rows: Mapping[str, Values], *, at: int | None = None, extrapolate: bool = False) -> Array:
         """Expected target, (m,), by the coefficients of penalty number `at`, or of the best.
 
-        Clips numbers and predictions as `Fit.predict` does, unless `extrapolate`. Raises RowsError.
+        Clips numbers and predictions as `Fit.predict` does, unless `extrapolate`. Raises RowsError; PenaltyError:
+        the path has no such number.
         """
-        chosen = self.coefficients[self.best if at is None else at]
-        return Predictor(chosen, self.schema, self.response).warned(rows, extrapolate=extrapolate)
+        count, at = len(self.penalties), self.best if at is None else at
+        if not isinstance(at, Integral) or not 0 <= at < count:
+            raise PenaltyError(f"the path has no penalty number {at!r}", remedy=f"Give a number from 0 to {count - 1}.")
+        return Predictor(self.coefficients[at], self.schema, self.response).warned(rows, extrapolate=extrapolate)
 
     @property
     def _called(self) -> str:
@@ -231,7 +235,7 @@ def _path(
     l1_ratio: float,
     solver: Solver,
 ) -> CoefficientPath:
-    plain = fit_prepared(prepared, target, features)
+    plain = fit_prepared(replace(prepared, cut=(), lost=None), target, features)  # paths have no intervals to speak of
     prepared, _ = usable(prepared, target, plain.features)
     problem = _problem(prepared, target, plain.features)
     x, y = problem.rows[:, :-1], problem.rows[:, -1]
@@ -247,6 +251,9 @@ def _path(
         ]
     )
     system = problem.system
+    cut = cut_words(
+        prepared, [*(i for name in plain.features for i in prepared.columns[name]), prepared.columns[target][0]]
+    )
     return CoefficientPath(
         method="elastic_net" if l1_ratio else "ridge",
         l1_ratio=l1_ratio,
@@ -261,7 +268,7 @@ def _path(
         n=problem.covariance.n,
         rows=prepared.rows,
         warnings=tuple(
-            dict.fromkeys((*problem.covariance.warnings, *_unfinished(inexact, len(penalties)), *plain.warnings))
+            dict.fromkeys((*problem.covariance.warnings, *_unfinished(inexact, len(penalties)), *cut, *plain.warnings))
         ),
         schema=plain.schema,
         response=plain.response,

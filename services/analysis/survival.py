@@ -8,6 +8,7 @@ also holds all who are followed to its end or for longer. They are at risk in al
 law of a table (`services.analysis.tables`): noise of known covariance, and people drawn from a population.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +31,16 @@ from commingle.shared.estimation.shares import mapped
 EVERYBODY = "everybody"
 _MEANS = "Restricted means take the hazard to be constant within an interval; sure bounds of a curve do not."
 _LAST = "The last interval also holds everybody who is followed for longer, so no share is given at its end."
+_HALF = "People are taken to leave halfway through an interval."
 _BENT = "Noise lets a curve rise, or a share with an event fall, where few leave; intervals count that."
 _TOPS = (0.04, 0.08, 0.2, 0.4, 0.6, 0.8, 1.0)  # of an axis of shares, so that quarters of it are round
 _SMALL = 1e-4  # log of a ratio of shares, below which a series stands for the formula
+# Times the rate of leaving in the intervals beside. All of 80 simulated releases in which 30 and 70 % of two groups
+# leave at one cut exceed it; none of 900 in which people leave at uniform, exponential or Weibull times, or later on.
+_TOGETHER = 2.5
+_MANY = 0.1  # of the people at risk: fewer who leave at one time hardly move a curve
+_SHORT = 0.1  # of the width of an interval beside: leaving within less of it moves no curve
+_SURE = 3.0  # standard errors, by which a rate of leaving must stand out
 _ONE_EVENT = 2  # kinds of end: without it, and with it
 
 
@@ -116,6 +124,7 @@ class Survival(Drawn):
                 self.sentence,
                 *(means := self._means()),
                 *([_MEANS] if means else []),
+                *self._halves(),
                 _LAST,
                 *([_BENT] if self._is_bent else []),
                 INTERVALS,
@@ -180,6 +189,26 @@ class Survival(Drawn):
             if np.isfinite(mean)
         ]
 
+    def _halves(self) -> list[str]:
+        unit = f" {self.unit}" if self.unit else ""
+        said = [
+            f"{name} {bounds[k - 1, 0]:.1%} to {bounds[k - 1, 1]:.1%} at {self.ends[k - 1]:g}{unit}"
+            for name, k, bounds in zip(
+                self.groups, np.isfinite(self.survival).sum(axis=1), self._leaving_bounds, strict=True
+            )
+            if k
+        ]
+        return [_HALF, f"If all left as it begins, or all as it ends: {'; '.join(said)}."] if said else []
+
+    @property
+    def _leaving_bounds(self) -> Array:
+        # (G, K - 1, 2) prod 1 - d_k / (n_k - c_k) and prod 1 - d_k / n_k, as n_k - c_k = n_k+1 + d_k
+        n, d = self.at_risk, self.events[:, :-1]
+        stayed = n[:, 1:] + d
+        begin = np.where(stayed > d, n[:, 1:] / np.where(stayed > d, stayed, 1.0), 0.0)
+        both = np.stack([np.maximum(begin, 0.0), 1 - d / np.where(n > 0, n, 1.0)[:, :-1]], axis=2)
+        return np.sort(np.minimum(np.cumprod(both, axis=1), 1.0), axis=2)
+
     @property
     def _bounds(self) -> Array:
         # (G, 2) sum w_k S_k and sum w_k S_k-1: no curve with these shares at the ends has another restricted mean
@@ -208,7 +237,7 @@ def survival(
     times, (time, ended) = time_by_event(prepared, outcome)
     if by == outcome:
         raise LevelError(f"{outcome!r} is named twice", remedy="Name another attribute for the groups.")
-    cells = _cells(sums, outcome, by)
+    cells = cells_of(sums, outcome, by)
     every, ends = list(range(len(cells.rows))), np.array([*times.cuts, times.upper])
     z = normal_reach(confidence_level)
     kinds, event = len(ended.levels), event_of(ended)
@@ -218,6 +247,7 @@ def survival(
     statistic, degrees = log_rank(cells.at(every, sure), kinds) if len(sure) > 1 else (np.nan, 0)
     p_value = float(chdtrc(degrees, statistic))
     whose, named = about_tables(prepared, (outcome, by) if by else (outcome,)), cells.columns
+    together = [k for g in range(len(named)) for k in left_together(cells.at(every, [g]), times, kinds)]
     if by:
         named = tuple(f"{by} = {name}" for name in named)
     made = {name: np.array([curve[name] for curve in curves]) for name in curves[0]}
@@ -238,7 +268,7 @@ def survival(
         p_value=p_value,
         confidence_level=confidence_level,
         sentence=_sentence(event, named, made["survival"], (ends, times.unit, p_value)),
-        warnings=(*_few(named, reached, times.levels), *whose.doubts),
+        warnings=(*_few(named, reached, times.levels), *together_words(together, times), *whose.doubts),
         subjects=whose.notes,
     )
 
@@ -322,6 +352,50 @@ def _sums_of(K: int, kinds: int) -> tuple[Array, ...]:
     return at_risk, at_risk - of_kinds[0] / 2, *of_kinds[1:]
 
 
+def left_together(cells: Cells, times: Intervals, kinds: int) -> list[int]:
+    """The intervals, but the last, in which one group's people leave without an event as if many did so at one time.
+
+    l_k = c_k / (n_k - sum over e of d_ek / 2), of width w_k. Leaving at a uniform time has l_k / w_k equal to
+    o_k-1 / w_k-1, o = l / (1 - l), and a rising l_k / w_k; leaving at a constant rate has equal l_k / w_k, and
+    smaller ones than the o_k-1 / w_k-1. Here l_k / w_k is clearly more than `_TOGETHER` times both o_k-1 / w_k-1
+    and l_k+1 / w_k+1, where these are known.
+    """
+    K = len(cells.rows) // kinds
+    risk, _, *each = _sums_of(K, kinds)
+    left, whole = np.kron(np.eye(K), np.eye(kinds)[0]), risk - np.sum(each, axis=0) / 2
+    x, covariance = cells.counts[:, 0], cells.covariance()
+    known = (risk @ x > ENOUGH * np.sqrt(np.diag(mapped(risk, covariance)))) & (whole @ x > 0)
+    known[-1] = False
+    reached = int(known.argmin())
+    n, w = (whole @ x)[:reached], np.diff(np.array([times.lower, *times.cuts, times.upper]))[:reached]
+    share = (left @ x)[:reached] / n
+    by = (left[:reached] - share[:, None] * whole[:reached]) / (n * w)[:, None]
+    odds, stays = share / (1 - share), 1 - share
+    found = []
+    for k in np.flatnonzero(share > _MANY):
+        if w[k] < _SHORT * w[max(k - 1, 0) : k + 2].max():
+            continue
+        before = [(odds[k - 1] / w[k - 1], by[k - 1] / stays[k - 1] ** 2)] if k else []
+        after = [(share[k + 1] / w[k + 1], by[k + 1])] if k + 1 < reached else []
+        more = [
+            (share[k] / w[k] - _TOGETHER * rate, mapped(by[k] - _TOGETHER * slope, covariance))
+            for rate, slope in before + after
+        ]
+        if more and all(apart > _SURE * np.sqrt(variance) for apart, variance in more):
+            found.append(int(k))
+    return found
+
+
+def together_words(found: Sequence[int], times: Intervals) -> list[str]:
+    where = ", ".join(times.levels[k] for k in sorted(set(found)))
+    said = (
+        f"Far more people leave without the event in {where} than in the intervals beside. If follow-up of many ended "
+        "at one time, shares and hazards from there on are wrong: use a study that gives this time a short interval of "
+        "its own (docs/questions.md#until-an-event)."
+    )
+    return [said] if found else []
+
+
 def log_rank(cells: Cells, kinds: int = _ONE_EVENT) -> tuple[float, int]:
     """The log-rank statistic of G groups that knows the noise, and its degrees of freedom.
 
@@ -373,7 +447,7 @@ def event_of(ended: Levelled, event: str | None = None) -> str:
     return f"{ended.name} = {event or ' or '.join(ended.levels[1:])}"
 
 
-def _cells(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
+def cells_of(sums: CrossProducts, outcome: str, by: str | None) -> Cells:
     if by is not None:
         return Cells.of(sums, outcome, by).known()
     return Cells.between(sums, sums.levels(outcome), ((EVERYBODY,), sums.present(outcome)[None])).known()

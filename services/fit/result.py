@@ -100,7 +100,7 @@ def curve_of(fit: "Fit", name: str) -> Curve:
     """
     numbers = {part.name: part for part in _values_of(fit.schema) if isinstance(part, NumericAttribute)}
     if name not in numbers:
-        raise UnknownAttributeError(name, numbers)
+        raise UnknownAttributeError(name, numbers, said=f"{name!r} is no number among the features of this fit")
     number = numbers[name]
     at, middle = np.linspace(number.lower, number.upper, _POINTS), number.columns[0].offset
     of_number = [a for a in fit.schema if name in {part.name for part in as_registered(a)}]

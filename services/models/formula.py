@@ -62,6 +62,8 @@ def parse(text: str, attributes: Sequence[str], offset: str | None = None) -> Fo
         FeaturesError: it names no feature, or one twice.
         TargetAmongFeaturesError: the outcome is one of the features.
     """
+    if not isinstance(text, str):
+        raise FormulaError("a formula is a text", remedy=_SHAPE)
     left, tilde, right = _split(_tokens(text))
     if not tilde or len(left) != 1 or left[0].sign:
         raise FormulaError("a formula has one outcome on the left of one ~", remedy=_SHAPE)

@@ -200,7 +200,7 @@ def glm(
     require_interval(interval_for)
     require_confidence(confidence_level)
     sums = CrossProducts.of(prepared)
-    asked = parse(formula, tuple(prepared.attributes), offset) if isinstance(formula, str) else formula
+    asked = formula if isinstance(formula, Formula) else parse(formula, tuple(prepared.attributes), offset)
     law = outcome_of(sums, asked, family)
     law = law if offset is None else Rates.of(sums, law, offset, asked.features)
     equation = Equation.of(sums, asked.outcome, law, asked.features, entropy)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from commingle.services.analysis.survival import event_of, time_by_event
+from commingle.services.analysis.survival import cells_of, event_of, left_together, time_by_event, together_words
 from commingle.services.analysis.tables import facts_of_test
 from commingle.services.errors import LevelError
 from commingle.services.fit.subjects import about_tables
@@ -160,8 +160,11 @@ def hazard_ratios(
     changes.by_interval.logs[nobody] = changes.p_values[nobody] = np.nan
     terms, references = terms_of(equation.factors)
     whose = about_tables(prepared, (outcome, *names))
+    together = left_together(cells_of(sums, outcome, None), times, len(parts[1].levels))
+    ends = together_words([k for k in together if k < size], times)
     said = event_of(parts[1], event)
     gone = [term for term, so in zip(terms, nobody, strict=True) if so]
+    cautions = _cautions(few, gone, times.levels, size, changes.p_value, ends=ends)
     return HazardRatios(
         outcome=outcome,
         event=said,
@@ -185,7 +188,7 @@ def hazard_ratios(
         sentence=found.clearest(f"the hazard of {said} is", terms, references, doubtful=few)
         or f"Noise leaves open how the hazard of {said} goes with these features.",
         subjects=whose.notes,
-        warnings=(*equation.merged, *_cautions(few, gone, times.levels, size, changes.p_value), *whose.doubts),
+        warnings=(*equation.merged, *cautions, *whose.doubts),
     )
 
 
@@ -284,13 +287,16 @@ def _rare(equation: Equation[Hazards]) -> tuple[Array, NDArray[np.bool_], list[s
     return np.concatenate(found), np.concatenate(open_levels), few
 
 
-def _cautions(few: list[str], gone: list[str], intervals: tuple[str, ...], size: int, p_value: float) -> list[str]:
-    said = []
+def _cautions(
+    few: list[str], gone: list[str], intervals: tuple[str, ...], size: int, p_value: float, *, ends: list[str]
+) -> list[str]:
+    said = [*ends]
     if gone:
         said.append(f"There are too few people with {', '.join(gone)}: no ratio is given.")
         few = [level for level in few if level not in gone]
     if p_value < _SUSPICIOUS:
-        said.append("Hazard ratios change with time: read those of each interval. One for all is a mean.")
+        change = "seem to change with time, which such an end of follow-up also does" if ends else "change with time"
+        said.append(f"Hazard ratios {change}: read those of each interval. One for all is a mean.")
     if few:
         said.append(
             f"Few may have the event, or be there, at {', '.join(few)}: the prior has the say in their ratios, and "

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,13 +194,15 @@ def synthesize(
 
     Raises:
         RowCountError: you ask for fewer rows, or more.
+        SeedError: the entropy is no seed.
         NoTablesError: the release has rows; no attribute has levels, or one that you named has none.
         UnknownAttributeError: the release has no attribute of that name.
         FeaturesError: you name an attribute twice, or there are too many levels to fit together.
         NoOverlapError: two parties share too few subjects.
     """
-    if not 1 <= rows <= MOST or rows != int(rows):
-        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=f"Ask for a whole number to {MOST:,}.")
+    if not isinstance(rows, Real) or not 1 <= rows <= MOST or rows != int(rows):
+        told = f"{rows:,}" if isinstance(rows, Real) else repr(rows)
+        raise RowCountError(f"{told} synthetic rows cannot be drawn", remedy=f"Ask for a whole number to {MOST:,}.")
     sums = CrossProducts.of(prepared)
     factors, left_out = _factors(sums, attributes)
     sums, factors, _ = in_use(sums, factors)

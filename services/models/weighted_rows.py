@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from commingle.services.errors import SeedError
 from commingle.services.models.factors import Factor, tree_rows
 from commingle.shared import loops as library
 from commingle.shared.errors import FeaturesError
@@ -192,8 +193,14 @@ def weighted_rows(
         to_be_drawn: for answers without intervals: if there are too many pairs of levels, fit those that are farthest
             from independence; the others follow.
 
-    Raises FeaturesError: there are too many levels to fit together.
+    Raises:
+        FeaturesError: there are too many levels to fit together.
+        SeedError: the entropy is no seed.
     """
+    try:
+        draw = np.random.default_rng(entropy)
+    except (TypeError, ValueError):
+        raise SeedError(f"{entropy!r} is no seed", remedy="Give a whole number that is not negative.") from None
     factors = tuple(factors)
     every, elsewhere = level_pairs(factors), _elsewhere(sums, factors)
     least = sum(len(f.labels) - 1 for f in factors) if to_be_drawn else len(every)
@@ -212,7 +219,7 @@ def weighted_rows(
     means = _released(sums, factors, pairs, elsewhere)
     m = shares[fitted] = means.values
     tables = _tables_of(factors, every, shares)
-    codes, base, edges = tree_rows(sums, factors, tables, np.random.default_rng(entropy), size)
+    codes, base, edges = tree_rows(sums, factors, tables, draw, size)
     points = Points.of(factors, codes, pairs)
     C = points.covariance(base)
     V = means.covariance + _LEAST * np.diag(np.maximum(np.diag(C), _LEAST))

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from commingle.shared.errors import ConfidenceError, SingularError
+from commingle.shared.errors import ConfidenceError, FeaturesError, SingularError
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.system import Centred, System
 
@@ -23,8 +23,13 @@ FAILURE = 0.05  # of every bound on noise
 
 
 def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of attributes; a text alone is one name."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    """Names of attributes; a text alone is one name. Raises FeaturesError: they are no names."""
+    if isinstance(given, str):
+        return (given,)
+    try:
+        return tuple(given)
+    except TypeError:
+        raise FeaturesError(f"{given!r} names no attributes", remedy="Give a name, or a list of names.") from None
 
 
 def require_interval(interval_for: str) -> None:

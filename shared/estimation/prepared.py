@@ -282,7 +282,7 @@ class PreparedMoments:
         """The attribute of that name. Raises UnknownAttributeError: the release does not have it."""
         try:
             return self.attributes[name]
-        except KeyError:
+        except (KeyError, TypeError):  # a name is a text; a list has no hash
             raise UnknownAttributeError(name, self.attributes) from None
 
 

@@ -357,8 +357,10 @@ def test_release_with_products_is_fitted_and_predicted_from_their_factors() -> N
     assert curve.differences[[0, 75, 100]] == pytest.approx([30, 15, 50], abs=0.3)
     assert curve.differences[50] == 0
     assert (curve.intervals[:, 0] < curve.differences)[[0, 100]].all()
-    with pytest.raises(UnknownAttributeError, match="stay"):
-        fit.curve("stay")
+    for other in ("stay", "sex"):  # the target, and a feature with levels
+        with pytest.raises(UnknownAttributeError, match=f"'{other}' is no number among the features") as unknown:
+            fit.curve(other)
+        assert unknown.value.remedy == "Available: age, dose."
     with pytest.warns(OutsideBoundsWarning, match="1 of 1 values of dose lay outside"):
         assert fit.predict({"age": [20.0], "dose": [-4.0], "sex": ["f"]}) == pytest.approx([72], abs=0.3)
     with pytest.raises(RowsError, match="lack 'dose', 'sex'") as refused:

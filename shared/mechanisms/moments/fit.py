@@ -253,8 +253,9 @@ class MomentsFit(FitMethod):
             )
         elif chosen.uses_features and chosen.errors != "none" and ratio is not None and ratio < ENOUGH:
             yield (
-                f"Some combination of the features varies only {ratio:.2g} times as much as the noise may "
-                f"(signal_to_noise; {ENOUGH:g} is enough): coefficients are unstable and standard errors rough. "
+                f"Some combination of the features varies only {min(ratio, ENOUGH - 0.01):.3g} times as much as the "
+                f"noise may (signal_to_noise; {ENOUGH:g} is enough): coefficients are unstable and any standard errors "
+                "rough. "
                 "Name fewer features, or use shrunken to predict."
             )
 

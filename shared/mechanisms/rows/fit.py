@@ -221,7 +221,7 @@ class RowFit(FitMethod):
         if errors == "noisy_regressors" and signal.feature_root < enough_signal(signal.centred.rows):
             yield (
                 "Some combination of the features carries hardly any signal above the noise "
-                f"(feature_root {signal.feature_root:.2f}, 1 is none): coefficients and standard errors are "
+                f"(feature_root {signal.feature_root:.2f}, 1 is none): coefficients and any standard errors are "
                 "unreliable. Name fewer features."
             )
         if not determined:

@@ -104,6 +104,15 @@ def test_numbers_are_cut_and_columns_crossed_by_options(
     assert all(each["allowed"] for each in command.json("check", out)["answers"])
 
 
+def test_time_that_is_crossed_has_advice_about_an_end_that_many_share(
+    command: Command, tmp_path: Path, schemas: tuple[str, ...]
+) -> None:
+    asked = ("--title", "x", "--n", 2000, "--cut", "stay=12,24", "--out", tmp_path / "study.json", "--replace")
+    advice = "such as 12, give this time a short interval of its own: --cut stay=12,12.012,"
+    assert advice in " ".join(command("new", *schemas, *asked, "--cross", "both=stay,sex")[1].split())
+    assert "at one time" not in command("new", *schemas, *asked)[1]
+
+
 def test_square_of_a_target_is_proposed_where_it_costs_little_and_can_be_asked_for(
     command: Command, tmp_path: Path
 ) -> None:

@@ -294,6 +294,24 @@ def test_row_norm_that_makes_no_sense_is_one_error_whether_or_not_there_are_publ
         assert agent.ledger.charges() == {}
 
 
+@pytest.mark.parametrize(
+    ("more", "remedy"),
+    [
+        (("--features", "age,charges"), "charges is both target and feature: leave it out of --features."),
+        (("--features", "age,age"), "age is named twice in --features: name it once."),
+        (("--features", "age", "--bounds", "bmi=0:30"), "bmi is neither target nor feature: leave out --bounds bmi="),
+    ],
+)
+def test_names_that_do_not_go_together_are_refused_by_the_options_that_have_them(
+    hospital: Consortium, more: tuple[str, ...], remedy: str
+) -> None:
+    done = regress(hospital, *more)
+    assert done.exit_code == 2
+    assert remedy in " ".join(done.stderr.split())
+    with hospital.agent("clinic") as agent:
+        assert agent.ledger.charges() == {}
+
+
 def test_forecast_is_of_the_method_that_the_policy_lets_auto_take(tmp_path: Path) -> None:
     rules = RegressionPolicy(methods=frozenset({"ssp", "adassp"}), max_epsilon=3.0)
     with witnessed(clinic(tmp_path, policy=Policy(regressions=rules))) as hospital:

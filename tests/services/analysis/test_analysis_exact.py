@@ -199,6 +199,29 @@ def test_what_cannot_be_analysed_is_refused(
         analyse(EXACT, **asked)
 
 
+@pytest.mark.parametrize("at", [999, -1, "0"])
+def test_penalty_that_a_path_does_not_have_is_refused(at: Any) -> None:
+    path = ridge_path(EXACT, "pressure", ["age"], penalties=[1.0, 0.1])
+    with pytest.raises(PenaltyError, match="no penalty number") as refused:
+        path.predict({"age": [40.0]}, at=at)
+    assert refused.value.remedy == "Give a number from 0 to 1."
+
+
+@pytest.mark.parametrize(
+    ("target", "features", "error"),
+    [
+        (None, None, UnknownAttributeError),
+        (3, None, UnknownAttributeError),
+        (["pressure"], None, UnknownAttributeError),
+        ("pressure", [1], UnknownAttributeError),
+        ("pressure", 1, FeaturesError),
+    ],
+)
+def test_name_that_is_no_text_is_refused_as_unknown(target: Any, features: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        fit_prepared(EXACT, target, features)
+
+
 def test_column_without_variance_beside_the_noise_is_refused_by_name() -> None:
     gram = np.diag([100.0, 400.0, 100.0])
     schema = TABLE.schema[:2]

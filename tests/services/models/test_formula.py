@@ -1,6 +1,7 @@
 """Formulas are read as they are written, and what is none is refused with what to write."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,8 @@ def test_any_text_is_a_formula_or_refused(text: str) -> None:
     ("text", "error"),
     [
         ("readmitted", FormulaError),
+        (None, FormulaError),
+        (["readmitted", "age"], FormulaError),
         ("~ age", FormulaError),
         ("readmitted ~ age ~ sex", FormulaError),
         ("readmitted ~ age +", FormulaError),
@@ -65,6 +68,6 @@ def test_any_text_is_a_formula_or_refused(text: str) -> None:
         ("age ~ age", TargetAmongFeaturesError),
     ],
 )
-def test_what_is_no_formula_is_refused(text: str, error: type[EstimationError]) -> None:
+def test_what_is_no_formula_is_refused(text: Any, error: type[EstimationError]) -> None:
     with pytest.raises(error):
         parse(text, NAMES)

@@ -13,7 +13,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from benchmarks.harness import covers
 from commingle.services.analysis import cross_table
-from commingle.services.errors import FamilyError
+from commingle.services.errors import FamilyError, FormulaError, SeedError
 from commingle.services.fit.predicting import OutsideBoundsWarning
 from commingle.services.models import GeneralisedFit, glm
 from commingle.services.models.factors import Factor
@@ -425,6 +425,8 @@ def test_numbers_are_predicted_as_the_intervals_that_they_are_in() -> None:
     ("formula", "options", "error"),
     [
         ("readmitted ~ visits", {}, NoTablesError),
+        (["sex", "stage"], {}, FormulaError),
+        ("sex ~ stage", {"entropy": -1}, SeedError),
         ("visits ~ sex", {}, FamilyError),
         ("sex ~ stage", {"family": "poisson"}, FamilyError),
         ("sex ~ stage", {"family": "gamma"}, FamilyError),
@@ -432,11 +434,12 @@ def test_numbers_are_predicted_as_the_intervals_that_they_are_in() -> None:
         ("stage[ii] ~ sex", {"family": "ordinal"}, FamilyError),
         ("sex[x] ~ stage", {}, FamilyError),
         ("sex ~ stage", {"confidence_level": 1.0}, ConfidenceError),
+        ("sex ~ stage", {"confidence_level": "0.95"}, ConfidenceError),
         ("sex ~ stage", {"interval_for": "sample"}, ConfidenceError),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_with_a_remedy(
-    formula: str, options: dict[str, Any], error: type[EstimationError]
+    formula: Any, options: dict[str, Any], error: type[EstimationError]
 ) -> None:
     with pytest.raises(error) as caught:
         glm(release(), formula, **options)

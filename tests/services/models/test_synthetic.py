@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from commingle import Release
-from commingle.services.errors import OutputError, RowCountError
+from commingle.services.errors import OutputError, RowCountError, SeedError
 from commingle.services.models import SyntheticRows, glm, synthesize, weighted_rows
 from commingle.shared.documents.schema import (
     Attribute,
@@ -144,16 +144,23 @@ def test_keyed_subjects_have_rows_and_are_said_to_be_shared() -> None:
         (0, None, RowCountError),
         (2.5, None, RowCountError),
         (10_000_001, None, RowCountError),
+        ("10", None, RowCountError),
         (10, ["nowhere"], UnknownAttributeError),
         (10, ["stage", "stage"], FeaturesError),
         (10, [], FeaturesError),
     ],
 )
 def test_rows_that_cannot_be_drawn_are_refused(
-    rows: int, attributes: list[str] | None, refused: type[Exception]
+    rows: Any, attributes: list[str] | None, refused: type[Exception]
 ) -> None:
     with pytest.raises(refused):
         synthesize(release(), rows, attributes)
+
+
+@pytest.mark.parametrize("entropy", [-1, "1", 0.5])
+def test_entropy_that_is_no_whole_number_is_refused(entropy: Any) -> None:
+    with pytest.raises(SeedError, match="is no seed"):
+        synthesize(release(), 10, entropy=entropy)
 
 
 def test_release_without_levels_has_no_rows() -> None:

@@ -68,6 +68,13 @@ def test_parquet_with_other_types_keeps_what_can_be_used_and_names_the_rest(tmp_
     assert source.unusable == {"when": "timestamp[ms]"}
 
 
+def test_digits_that_begin_with_0_stay_text_where_a_csv_declares_no_type(tmp_path: Path) -> None:
+    path = _csv(tmp_path, "ward,share,count,none\n01,0.5,0,\n10,01.5,7,00\n")
+    columns = read_table(path, typed=True).table.columns
+    read = {name: cells.to_pylist() for name, cells in columns.items()}
+    assert read == {"ward": ["01", "10"], "share": [0.5, 1.5], "count": [0, 7], "none": [None, "00"]}
+
+
 def test_csv_declares_types_only_where_that_is_asked_for(tmp_path: Path) -> None:
     path = _csv(tmp_path, "n,flag,day,code,none\n1,True,2020-01-01,007x,\n2.5,False,2020-01-02,8,?\n")
     typed, plain = read_table(path, typed=True), read_table(path)
@@ -201,6 +208,9 @@ DAYS = CategoricalAttribute(name="x", levels=("01.02.2020", "1.3.2021", "1.4.202
         (texts(*"123", "V27"), "levels", CategoricalAttribute(name="x", levels=("1", "2", "3", "V27"))),
         (texts("186,572", "<0.5", "12"), "", WRITTEN),
         (texts("01.02.2020", "1.3.2021", "1.4.2021"), "", DAYS),
+        # digits that begin with 0 are codes, and other text may stand among them
+        (texts("01", "02", "02", "10"), "", CategoricalAttribute(name="x", levels=("02", "01", "10"))),
+        (texts(*["01", "02"] * 9, "A1"), "", CategoricalAttribute(name="x", levels=("01", "02", "A1"))),
         # cells that say missing are marked; a target's are left out
         (texts("b", "a", "missing"), "", BinaryAttribute(name="x", levels=("a", "b"), missing="indicator")),
         (

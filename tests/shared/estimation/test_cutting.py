@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.release_law import proposed, study_of
-from commingle.services.analysis import two_stage
+from commingle.services.analysis import ridge_path, two_stage
 from commingle.services.fit import Fit, fit_prepared
 from commingle.shared.documents.row_maps import first_stage_of, row_map
 from commingle.shared.documents.schema import Attribute, NumericAttribute
@@ -94,6 +94,12 @@ def test_interval_holds_the_slope_of_whole_rows_that_cutting_bent() -> None:
     assert low <= slope <= high
     [said] = [w for w in counted.warnings if "cut at a norm" in w]
     assert "Intervals count" in said
+
+
+def test_path_says_that_rows_were_cut_and_speaks_of_no_intervals() -> None:
+    path = ridge_path(released(long_tailed(cubed=0.3))[0], "y", "x")
+    [said] = [w for w in path.warnings if "cut at a norm" in w]
+    assert "Intervals count" not in said
 
 
 def test_rows_that_nothing_was_cut_from_have_the_interval_they_had() -> None:

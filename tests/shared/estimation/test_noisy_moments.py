@@ -334,3 +334,17 @@ def test_summary_and_json_of_a_moments_fit_name_it() -> None:
     assert result.to_dict()["mechanism"] == "moments"
     assert "mechanism moments" in result.summary()
     assert "published rows" not in result.summary()
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.9996, "1.99"), (1.96, "1.96")])
+def test_signal_that_is_just_too_faint_is_told_as_less_than_enough(ratio: float, told: str) -> None:
+    def stating(sd: float) -> Fit:
+        return fit_prepared(PreparedMoments.of(release(S, variances(sd)), TABLE.schema), "pressure")
+
+    found = stating(1.0).diagnostics.signal_to_noise
+    assert found is not None
+    faint = stating(found / ratio)
+    assert faint.diagnostics.signal_to_noise == pytest.approx(ratio, abs=1e-4)
+    require_said(
+        faint, "population", [f"varies only {told} times as much as the noise may (signal_to_noise; 2 is enough)"]
+    )
