@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,12 @@ INTERVALS = "Intervals are for the population, and count the privacy noise and t
 
 def require_confidence(level: float) -> None:
     """Raise ConfidenceError unless the level is between 0 and 1."""
-    if not isinstance(level, Real) or not 0 < level < 1:
-        told = level if isinstance(level, Real) else repr(level)
-        raise ConfidenceError(f"a confidence level of {told} is not between 0 and 1", remedy="Use 0.95.")
+    try:
+        holds = 0 < level < 1
+    except TypeError:
+        raise ConfidenceError(f"a confidence level of {level!r} is not a number", remedy="Use 0.95.") from None
+    if not holds:
+        raise ConfidenceError(f"a confidence level of {level} is not between 0 and 1", remedy="Use 0.95.")
 
 
 def normal_reach(confidence_level: float) -> float:

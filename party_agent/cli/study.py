@@ -323,8 +323,8 @@ def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, 
 
 def _end_words(made: Study) -> Iterator[str]:
     for pairs in (a for party in made.parties for a in party.attributes):
-        time, ended = getattr(pairs, "cross", None) or (None, None)
-        if time is not None and time.intervals is not None and ended.intervals is None:
+        cross: tuple[Levelled, Levelled] | None = getattr(pairs, "cross", None)
+        if cross is not None and (time := cross[0]).intervals is not None and cross[1].intervals is None:
             cut, end = (*time.intervals.cuts, time.intervals.upper)[:2]
             yield (
                 f"If {time.name} of {pairs.name} ends for many people at one time, such as {cut:g}, give this time a "

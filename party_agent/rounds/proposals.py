@@ -112,8 +112,9 @@ class Proposals:
         with self.store.transaction() as db:
             db.execute(
                 "INSERT INTO proposals VALUES (?, ?, x'', ?, '[]', ?, ?, '[]') ON CONFLICT (release) DO UPDATE SET "
-                "state = excluded.state, reason = coalesce(excluded.reason, reason), findings = '[]'",
-                (release, seen.isoformat(), state, coordinator, reason),
+                "state = excluded.state, reason = coalesce(excluded.reason, reason), "
+                "findings = iif(findings = ?, '[]', findings)",
+                (release, seen.isoformat(), state, coordinator, reason, _found(_LOST)),
             )
 
     def lose(self, release: str) -> bool:

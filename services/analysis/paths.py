@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -75,9 +74,9 @@ class CoefficientPath(Result):
         the path has no such number.
         """
         count, at = len(self.penalties), self.best if at is None else at
-        if not isinstance(at, Integral) or not 0 <= at < count:
+        if at not in range(count):
             raise PenaltyError(f"the path has no penalty number {at!r}", remedy=f"Give a number from 0 to {count - 1}.")
-        return Predictor(self.coefficients[at], self.schema, self.response).warned(rows, extrapolate=extrapolate)
+        return Predictor(self.coefficients[int(at)], self.schema, self.response).warned(rows, extrapolate=extrapolate)
 
     @property
     def _called(self) -> str:
@@ -235,7 +234,7 @@ def _path(
     l1_ratio: float,
     solver: Solver,
 ) -> CoefficientPath:
-    plain = fit_prepared(replace(prepared, cut=(), lost=None), target, features)  # paths have no intervals to speak of
+    plain = fit_prepared(replace(prepared, cut=(), lost=None), target, features)  # a path has no intervals
     prepared, _ = usable(prepared, target, plain.features)
     problem = _problem(prepared, target, plain.features)
     x, y = problem.rows[:, :-1], problem.rows[:, -1]

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,9 +199,13 @@ def synthesize(
         FeaturesError: you name an attribute twice, or there are too many levels to fit together.
         NoOverlapError: two parties share too few subjects.
     """
-    if not isinstance(rows, Real) or not 1 <= rows <= MOST or rows != int(rows):
-        told = f"{rows:,}" if isinstance(rows, Real) else repr(rows)
-        raise RowCountError(f"{told} synthetic rows cannot be drawn", remedy=f"Ask for a whole number to {MOST:,}.")
+    whole = f"Ask for a whole number to {MOST:,}."
+    try:
+        holds = 1 <= rows <= MOST and rows == int(rows)
+    except TypeError:
+        raise RowCountError(f"{rows!r} is no number of rows", remedy=whole) from None
+    if not holds:
+        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=whole)
     sums = CrossProducts.of(prepared)
     factors, left_out = _factors(sums, attributes)
     sums, factors, _ = in_use(sums, factors)

@@ -261,7 +261,7 @@ NOTHING = "cannot be told from predicting the mean"
     ("moments", "estimator", "interval_for", "said"),
     [
         (CLEAR, "ols", "table", []),
-        (FAINT, "ols", "table", ["standard errors rough"]),
+        (FAINT, "ols", "table", ["any standard errors rough"]),
         (BURIED, "ols", "none", [NOTHING, "mean nothing"]),
         (CLEAR, "adaptive_ridge", "table", []),
         (BURIED, "adaptive_ridge", "none", [NOTHING, "damped by"]),
