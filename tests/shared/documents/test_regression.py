@@ -15,6 +15,7 @@ from commingle.shared.documents.model import decode, decode_canonical, encode
 from commingle.shared.documents.regression import (
     PROTECTS_PRESENCE,
     Coefficient,
+    PublicSecondMoments,
     RegressionPrivacy,
     RegressionRequest,
     RegressionResult,
@@ -33,6 +34,7 @@ from commingle.shared.dp.two_stages import WIDER, plan_two_stages
 from commingle.shared.errors import DocumentError, SignatureError, VerificationError
 from tests.world.documents import sign_bytes
 
+LONGEST = -1.2345678901234567e-105
 KEY, OTHER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
 TARGET = NumericAttribute(name="charges", lower=0, upper=100)
 FEATURES: tuple[Attribute, ...] = (
@@ -324,3 +326,21 @@ def test_charge_covers_a_result_that_states_the_same_loss_also_where_it_was_adop
     assert is_charged(result, PROVED.cost.approximate())
     assert not is_charged(result, Cost(replace(PROVED.loss, delta=0.0)))
     assert not is_charged(result, Cost(PROVED.loss, PROVED.loss))
+
+
+def test_longest_result_that_can_be_asked_for_is_no_longer_than_its_kind_may_be() -> None:
+    names = tuple(f"laboratory value {i:03} ".ljust(80, "x") for i in range(256))
+    features = tuple(NumericAttribute(name=name, lower=0, upper=100, unit="millimoles per litre") for name in names)
+    row = (LONGEST,) * 257
+    public = PublicSecondMoments.model_construct(rows=4000, features=(row,) * 257, label=0.3)
+    longest = RESULT.model_copy(
+        update={
+            "request": ASKED.model_copy(update={"features": names, "public": public}),
+            "features": features,
+            "coefficients": tuple(
+                Coefficient(name=name, label=name, encoded=LONGEST, original=LONGEST) for name in (names[0], *names)
+            ),
+            "published": {"second_moment": row * 257, "restored_moment": row * 257, "cross_moment": row},
+        }
+    )
+    assert len(encode(longest)) < RegressionResult.largest_bytes
