@@ -321,14 +321,20 @@ def _crossed(shares: Mapping[str, Share], given: Sequence[str]) -> Mapping[str, 
     return found
 
 
+_SHORT = 0.002  # of the largest time: a first interval no longer than this is one for an end
+
+
 def _end_words(made: Study) -> Iterator[str]:
     for pairs in (a for party in made.parties for a in party.attributes):
         cross: tuple[Levelled, Levelled] | None = getattr(pairs, "cross", None)
-        if cross is not None and (time := cross[0]).intervals is not None and cross[1].intervals is None:
-            cut, end = (*time.intervals.cuts, time.intervals.upper)[:2]
+        if cross is None or (of := cross[0].intervals) is None or of.lower != 0 or cross[1].intervals is not None:
+            continue  # a time begins at 0
+        cut, end = (*of.cuts, of.upper)[:2]
+        if end - cut > _SHORT * of.upper:
+            after = cut + max((end - cut) / 1000, of.upper / 2**15)  # two of the least steps by which cuts are apart
             yield (
-                f"If {time.name} of {pairs.name} ends for many people at one time, such as {cut:g}, give this time a "
-                f"short interval of its own: --cut {time.name}={cut:g},{cut + (end - cut) / 1000:g},…"
+                f"If {cross[0].name} of {pairs.name} ends for many people at one time, such as {cut:g}, give this time "
+                f"a short interval of its own: --cut {cross[0].name}={cut:.9g},{after:.9g},…"
             )
 
 

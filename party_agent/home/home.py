@@ -7,6 +7,7 @@ party is enrolled, pins and linkage key lie at the top; they go with its first c
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -21,7 +22,7 @@ from commingle.party_agent.ledger.store import AgentStore
 from commingle.party_agent.private.engine import IN_PROCESS, Dask, Engine
 from commingle.shared.documents.dsse import Fingerprint, SigningKey, VerifyingKey, parse_fingerprint
 from commingle.shared.documents.model import Hex32, Name
-from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import KeyFileError, SettingsError
 from commingle.shared.runtime.files import (
     close_to_others,
     create_secret,
@@ -275,11 +276,11 @@ class Home:
         if (self.root / "settings.json").exists():
             raise ConflictError(f"{self.root} is a member's home already", remedy="Choose another --home.")
         _ = settings.cap.rho  # refuses caps that cannot be calibrated before anything is written
-        before = {*self.root.rglob("*")}
+        keys, before = self.root / "keys", {*self.root.rglob("*")}
         try:
             self.secure()
-            create_secret(self.root / "keys" / "signing.key")
-            create_secret(self.root / "keys" / "sealing.key")
+            create_secret(keys / "signing.key")
+            create_secret(keys / "sealing.key")
             if linkage_key is not None:
                 self.consortium().adopt_linkage_key(linkage_key, replace=False)
             elif not receives_linkage_key:
@@ -287,9 +288,16 @@ class Home:
             self.save_policy(policy)
             AgentStore(self.database).close()
             self.save_settings(settings)
+        except KeyFileError:  # somebody else makes this home
+            raise
         except Exception:  # these keys are enrolled nowhere yet, and would be in the way of the next try
-            for made in sorted({*self.root.rglob("*")} - before, reverse=True):  # what is in a folder before it
-                made.rmdir() if made.is_dir() else made.unlink()
+            tags = (tag for folder in (self.exchanges, self.rows) for tag in folder.glob("*") if tag.is_file())
+            own = {*keys.glob("*.key"), *self.root.glob("ledger.*"), self.root / "policy.json", *tags}
+            for made in own - before:
+                made.unlink(missing_ok=True)
+            for folder in sorted({*self.root.rglob("*")} - before, reverse=True):  # what is in a folder before it
+                with suppress(OSError):  # not empty, or no folder
+                    folder.rmdir()
             raise
 
     def settings(self) -> PartySettings:

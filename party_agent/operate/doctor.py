@@ -16,7 +16,7 @@ from commingle.party_agent.home.home import Home, Membership
 from commingle.party_agent.ledger.store import catch_up, in_words, open_to_read, require_version, verify_ledger
 from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.rounds.party import Outbox
-from commingle.party_agent.rounds.proposals import lost
+from commingle.party_agent.rounds.proposals import REJECT_IT, lost
 from commingle.party_agent.rounds.witnesses import SET_BACK, opened_heads
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
 from commingle.party_agent.wire.owner_words import Viewer, miscounted, sees_counts
@@ -35,7 +35,6 @@ from commingle.shared.text import counted, quoted
 _TIMEOUT_SECONDS = 10.0
 _HANDSHAKE_SECONDS = 2.0  # on this machine
 _DAY = timedelta(days=1)
-_REJECT = "The coordinator was set back. Return what is reserved: commingle party reject ID; then propose it again."
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
 
 
@@ -145,11 +144,13 @@ def _datasets(home: Home, viewer: Viewer) -> str:
 
 
 def _proposals(home: Home) -> str:
+    coordinators = {one.coordinator().key.fingerprint for one in home.consortia().values()}
     with _ledger(home) as db:
-        unknown = lost(db)
+        unknown = lost(db, coordinators)
     if unknown:
         ids = ", ".join(release[:16] for release in unknown[:5])
-        raise UnhealthyError(f"its coordinator does not know {counted(len(unknown), 'release')}: {ids}", remedy=_REJECT)
+        said = f"its coordinator does not know {counted(len(unknown), 'release')}: {ids}"
+        raise UnhealthyError(said, remedy=f"The coordinator was set back (commingle party reject ID). {REJECT_IT}")
     return "the agent has found none that its coordinator does not know"
 
 

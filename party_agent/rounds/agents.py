@@ -73,8 +73,7 @@ class Agents(Party):
         agent = self._agent(consortium)
         self.witnesses.ask(agent.coordinator.key.fingerprint)
         kept = self._kept(agent, owner, key)
-        with _signs_one:
-            envelope = self._signed(agent, study, kept)
+        envelope = self._signed(agent, study, kept)
         release = agent.client.propose(envelope)
         spec = read_spec(envelope.payload_bytes)
         return ProposedView(
@@ -114,17 +113,21 @@ class Agents(Party):
         return known[consortium]
 
     def _signed(self, agent: Agent, study: Study, kept: Path | None) -> Envelope:
+        # making a spec asks the coordinator, which may take long: not under the lock
+        made = None if kept is not None and kept.exists() else _sealed(agent, study)
+        if kept is None:
+            return made or _sealed(agent, study)
         asked = sha256(encode(study)).hexdigest()
-        if kept is not None and kept.exists():
-            signed = decode(_Kept, kept.read_bytes())
-            if signed.asked != asked:
-                raise ConflictError("this key was used for another study", remedy="Use a new Idempotency-Key.")
-            return signed.envelope
-        envelope = seal(_spec(agent, study), key=agent.identity.signing_key)
-        if kept is not None:
+        with _signs_one:
+            if kept.exists():
+                signed = decode(_Kept, kept.read_bytes())
+                if signed.asked != asked:
+                    raise ConflictError("this key was used for another study", remedy="Use a new Idempotency-Key.")
+                return signed.envelope
+            made = made or _sealed(agent, study)  # the kept one was forgotten just now
             self._forget(kept.parent)
-            write_durably(kept, encode(_Kept(asked=asked, envelope=envelope)))
-        return envelope
+            write_durably(kept, encode(_Kept(asked=asked, envelope=made)))
+        return made
 
     def _kept(self, agent: Agent, owner: str, key: str | None) -> Path | None:
         if key is None:
@@ -137,6 +140,10 @@ class Agents(Party):
         for path in folder.glob("*.json"):
             if path.stat().st_mtime < oldest:
                 path.unlink()
+
+
+def _sealed(agent: Agent, study: Study) -> Envelope:
+    return seal(_spec(agent, study), key=agent.identity.signing_key)
 
 
 def _spec(agent: Agent, study: Study) -> ReleaseSpec:

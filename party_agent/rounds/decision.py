@@ -26,7 +26,7 @@ from commingle.party_agent.home.policy import examine as policy_findings
 from commingle.party_agent.private.snapshot import Snapshot
 from commingle.party_agent.rounds.exchange import Exchanges
 from commingle.party_agent.rounds.party import Party
-from commingle.party_agent.rounds.proposals import NOT_KNOWN, REJECT_IT, Proposal
+from commingle.party_agent.rounds.proposals import NOT_KNOWN, PROPOSE_AGAIN, Proposal
 from commingle.party_agent.rounds.witnesses import Witness
 from commingle.party_agent.wire.answers import Stage
 from commingle.shared.documents.dsse import Envelope, Verified, VerifyingKey, seal
@@ -66,6 +66,8 @@ class Decider(Party):
 
     def approve(self, release: str, ruling: Ruling | None) -> Proposal:
         """Approve: reserve budget, sign, and send; `step` sends again if sending fails.
+
+        A person's approval first asks the coordinator if it still knows the release: it must answer.
 
         If two people have to approve, the first approval is noted and nothing else is done.
 
@@ -154,7 +156,7 @@ class Decider(Party):
             if not error.says_unknown:
                 raise
             self.miss(release)
-            raise ConflictError(NOT_KNOWN, remedy=f"Nothing was reserved. {REJECT_IT}") from None
+            raise ConflictError(NOT_KNOWN, remedy=f"Nothing was reserved. {PROPOSE_AGAIN}") from None
 
     def plan(self, spec: ReleaseSpec) -> BlockPlan:
         return plan_block(spec, spec.party(self.identity.name))

@@ -1,7 +1,7 @@
 """What this party has been asked: its own record, for its own people. Its signatures tell what it decided."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -37,7 +37,11 @@ _WAITS = (
 _LONGEST_REASON = 3000
 _UNFINISHED = "state IN ('proposed', 'approved', 'collecting')"
 NOT_KNOWN = "its coordinator does not know it, as after a restore from an older backup"
-REJECT_IT = "Reject it, which returns what is reserved for it, and have it proposed again."
+PROPOSE_AGAIN = "Have it proposed again, with another Idempotency-Key."
+REJECT_IT = (
+    f"If budget is only reserved for it, reject it, which returns that. {PROPOSE_AGAIN} If its budget is spent, wait: "
+    "it goes on once the coordinator knows it again."
+)
 _LOST = (Finding("coordinator", f"{NOT_KNOWN}. {REJECT_IT}", None),)
 RETENTION = timedelta(days=30)
 """How long we keep the spec of a release that ended and was never charged here. Its id, and charged ones, stay."""
@@ -209,10 +213,11 @@ def _decision(row: Row) -> DecisionName:
     return "approved" if row["approved"] else "waiting"
 
 
-def lost(db: Connection) -> list[str]:
-    """The releases that go on here, and that their coordinators do not know."""
-    query = f"SELECT release FROM proposals WHERE findings = ? AND {_UNFINISHED} ORDER BY seen"  # noqa: S608 - ours
-    return [row["release"] for row in db.execute(query, (_found(_LOST),))]
+def lost(db: Connection, coordinators: Collection[str]) -> list[str]:
+    """The releases that go on here, and that their coordinators, of these fingerprints, do not know."""
+    query = f"SELECT * FROM proposals WHERE findings = ? AND {_UNFINISHED} ORDER BY seen"  # noqa: S608 - ours
+    found = db.execute(query, (_found(_LOST),))
+    return [row["release"] for row in found if row["coordinator"] in coordinators]
 
 
 def _found(findings: Iterable[Finding]) -> str:

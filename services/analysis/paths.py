@@ -250,9 +250,8 @@ def _path(
         ]
     )
     system = problem.system
-    cut = cut_words(
-        prepared, [*(i for name in plain.features for i in prepared.columns[name]), prepared.columns[target][0]]
-    )
+    used = [*(i for name in plain.features for i in prepared.columns[name]), prepared.columns[target][0]]
+    cut = cut_words(prepared, used, intervals=False)
     return CoefficientPath(
         method="elastic_net" if l1_ratio else "ridge",
         l1_ratio=l1_ratio,

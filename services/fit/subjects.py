@@ -184,9 +184,12 @@ def about_tables(prepared: PreparedMoments, names: Iterable[str]) -> Subjects:
     return replace(found, doubts=(*cut_words(prepared, used), *found.doubts))
 
 
-def cut_words(prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp]) -> list[str]:
+def cut_words(
+    prepared: PreparedMoments, columns: Sequence[int] | NDArray[np.intp], *, intervals: bool = True
+) -> list[str]:
     """Warnings that rows were cut, which bends figures of these columns other than coefficients."""
-    return cut_rows(prepared.cut, None if prepared.lost is None else prepared.lost[np.array(columns)], counted=False)
+    lost = None if prepared.lost is None else prepared.lost[np.array(columns)]
+    return cut_rows(prepared.cut, lost, counted=False if intervals else None)
 
 
 def _differ(test: Selection, parts: Collection[str]) -> str:

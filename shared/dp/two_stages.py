@@ -168,9 +168,16 @@ def mean_squares(stage: FirstStage, sums: Sequence[int], centre: NDArray[np.int6
 
 
 def mean_square_errors(stage: FirstStage, centre: NDArray[np.int64], *, n: int) -> NDArray[np.float64]:
-    """(d,) standard deviations of the noise in `mean_squares` for n subjects; an indicator's square is itself."""
-    about, sigma = centre / SCALE, stage.sigma / SCALE / n
+    """(d,) standard deviations of the noise in `mean_squares` for n subjects.
+
+    The square of an indicator is itself, that of a binary column 1 less its mark, if it has one.
+    """
+    about, sigma, start = centre / SCALE, stage.sigma / SCALE / n, 0
     found, numeric = np.abs(1 - 2 * about) * sigma, _numeric(stage.attributes)
+    for attribute in stage.attributes:
+        if attribute.kind is Kind.BINARY:
+            found[start] = np.hypot(2 * about[start], np.sqrt(attribute.columns - 1)) * sigma
+        start += attribute.columns
     found[numeric] = np.hypot(stage.square_sigma / SCALE**2 / n, 2 * about[numeric] * sigma)
     return np.asarray(found)
 

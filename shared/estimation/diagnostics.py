@@ -26,14 +26,14 @@ from commingle.shared.estimation.system import System, centre
 _BENT = 1 / 3
 """Standard deviation of what is bent, over what cutting took; measured (docs/coverage.md#rows-that-were-cut)."""
 SIGNIFICANCE = 0.05
+_UNCUT = (
+    'A study whose numbers have cuts, or that says "first_stage_share": null for each member (study new --one-stage), '
+    "cuts no rows."
+)
 _COUNTED = (
-    "Intervals count what that usually bends, and are wider for it (docs/coverage.md#rows-that-were-cut). A study "
-    "whose numbers have cuts, or that has one stage (study new --one-stage), cuts no rows."
+    "Intervals count what that usually bends, and are wider for it (docs/coverage.md#rows-that-were-cut). " + _UNCUT
 )
-_NOT_COUNTED = (
-    "These figures may be off by as much, and intervals do not count it. A study whose numbers have cuts, or that "
-    'says "first_stage_share": null for each member (study new --one-stage), cuts no rows.'
-)
+_OFF = "These figures may be off by as much"
 _TOLD = 0.01  # part of a column's variance that cutting took, from which on we say so, and count the error of it
 
 
@@ -122,21 +122,24 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool = True) -> list[str]:
+def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool | None = True) -> list[str]:
     """How far intervals allow for what cutting rows bends, if any were cut; `lost` as in `System`.
 
-    Intervals of linear fits allow for it; those of counts, and of figures from counts, do not (`counted`).
+    Intervals of linear fits allow for it; those of counts, and of figures from counts, do not (`counted`, which is None
+    for figures without intervals).
     """
     said = []
     if unknown:
+        what = "intervals are around the fit of the cut rows, and do not count how far whole rows' fit is from that"
+        what = "these figures are of the cut rows" if counted is None else what
         said.append(
-            f"Rows of {', '.join(unknown)} were cut at a norm before noise was added: intervals are around the fit of "
-            "the cut rows, and do not count how far that is from the fit of whole rows (docs/coverage.md)."
+            f"Rows of {', '.join(unknown)} were cut at a norm before noise was added: {what} (docs/coverage.md)."
         )
     if lost is not None and (most := float(lost.max())) >= _TOLD:
+        so = {True: _COUNTED, False: f"{_OFF}, and intervals do not count it. {_UNCUT}", None: f"{_OFF}. {_UNCUT}"}
         said.append(
             f"Rows were cut at a norm before noise was added, which took about {most:.0%} of what one of these columns "
-            "varies. " + (_COUNTED if counted else _NOT_COUNTED)
+            f"varies. {so[counted]}"
         )
     return said
 

@@ -16,6 +16,8 @@ from commingle.shared.release.matrix import ARROW_STREAM
 from tests.world.coordinator import Honest, Hub, Parties, Proposed, key_of, problem
 from tests.world.transport import InProcess
 
+READS = ("/v1/parties", "/v1/parties/clinic", "/v1/parties/clinic/keys", "/v1/releases", "/v1/events")
+
 
 def approval_of(hub: Hub, proposed: Proposed, party: Honest) -> httpx.Request:
     path = f"/v1/releases/{proposed.id}/approvals/{party.name}"
@@ -132,6 +134,21 @@ def test_directory_that_cannot_be_read_is_a_storage_fault_and_no_fault_of_the_si
     assert problem(hub.http.put(path, content=content, auth=auth)) == (503, "storage")
     hub.sql("ALTER TABLE away RENAME TO parties")
     assert hub.http.put(path, content=content, auth=auth).status_code == 201
+
+
+def test_closed_reads_need_a_members_signature_or_a_token(hub: Hub, clinic: Honest, registry: Honest) -> None:
+    token = create_token(hub.coordinator, name="learner", scope="read", lifetime=None)
+    proposed = hub.proposed([clinic, registry])
+    of_release = tuple(f"/v1/releases/{proposed.id}{part}" for part in ("", "/manifest", "/matrix", "/moments"))
+    with closed(hub) as http:
+        for path in (*READS, *of_release):
+            expected = {409} if path in of_release[1:] else {200}
+            assert problem(http.get(path)) == (401, "unauthenticated"), path
+            assert problem(http.get(path, headers={"Authorization": "Bearer x"})) == (401, "unauthenticated")
+            assert problem(http.get(path, auth=hub.auth(key_of("x")))) == (401, "request-signature")
+            assert {http.get(path, auth=hub.auth(clinic.key)).status_code} == expected
+            assert {http.get(path, headers={"Authorization": f"Bearer {token}"}).status_code} == expected
+        assert http.get("/v1/coordinator").status_code == 200  # whom a party is about to enrol with
 
 
 def test_replayed_read_is_refused_where_not_everybody_may_read_and_leaves_nothing_in_the_database(

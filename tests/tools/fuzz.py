@@ -65,8 +65,10 @@ def fuzz(name: str, *, seconds: float, seed: int, progress: Path) -> Result:
             try:
                 chosen.run(data)
                 accepted += 1
-            except CommingleError:
+            except CommingleError as error:
                 refused += 1
+                if not error.remedy:
+                    faults.setdefault(f"no remedy: {error}", f"no remedy: {error}, input {inputs}")
             except Exception as error:  # noqa: BLE001 - finding these is the point
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"

@@ -1,6 +1,7 @@
 """`commingle study`: anybody can write a study, and knows what will be said to it before anybody is asked."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,6 +112,19 @@ def test_time_that_is_crossed_has_advice_about_an_end_that_many_share(
     advice = "such as 12, give this time a short interval of its own: --cut stay=12,12.012,"
     assert advice in " ".join(command("new", *schemas, *asked, "--cross", "both=stay,sex")[1].split())
     assert "at one time" not in command("new", *schemas, *asked)[1]
+
+
+@pytest.mark.parametrize(("upper", "cuts"), [(30, "12,24"), (3650, "60,90"), (1, "0.5,0.75"), (365, "1,30")])
+def test_advice_about_a_common_end_is_cuts_that_are_taken_and_is_given_once(
+    command: Command, tmp_path: Path, upper: float, cuts: str
+) -> None:
+    (tmp_path / "ward.json").write_text(json.dumps([STAY | {"upper": upper}, SEX]))
+    asked = ("--member", f"ward={tmp_path / 'ward.json'}", "--title", "x", "--n", 2000, "--cross", "end=stay,sex")
+    out = ("--out", tmp_path / "study.json", "--replace")
+    said = " ".join(command.out("new", *asked, "--cut", f"stay={cuts}", *out).split())
+    [advised] = re.findall(r"--cut stay=([0-9.,]+),…", said)
+    both = ",".join([advised, *cuts.split(",")[1:]])
+    assert "short interval of its own" not in command.out("new", *asked, "--cut", f"stay={both}", *out)
 
 
 def test_square_of_a_target_is_proposed_where_it_costs_little_and_can_be_asked_for(

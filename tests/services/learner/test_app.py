@@ -201,7 +201,13 @@ BAD_FITS: list[tuple[object, str]] = [
     ({"target": TARGET, "interval_for": "me"}, "request"),
     ({"target": TARGET, "unknown": 1}, "request"),
     ({"target": "x" * 10_000}, "request"),
+    ({"target": "chargs"}, "unknown-attribute"),
+    ({"target": TARGET, "features": ["agee"]}, "unknown-attribute"),
+    ({"target": TARGET, "features": []}, "features"),
+    ({"target": TARGET, "features": ["age", "age"]}, "features"),
+    ({"target": TARGET, "features": [TARGET]}, "target-among-features"),
     ({"target": TARGET, "estimator": "magic"}, "unknown-estimator"),
+    ({"target": TARGET, "estimator": "constant", "intercept": False}, "intercept"),
 ]
 
 
@@ -236,6 +242,8 @@ BAD_ROWS: list[tuple[object, str]] = [
     ([{}] * (MAX_ROWS + 1), "request"),
     ([{}], "rows"),
     ([ROW, {"age": 1, "bmi": 20}], "rows"),
+    ([{**ROW, "age": "old"}], "rows"),
+    ([{**ROW, "smoker": "maybe"}], "rows"),
     ([{**ROW, "smoker": 1}], "rows"),
     ([{**ROW, "age": "nan"}], "rows"),
 ]

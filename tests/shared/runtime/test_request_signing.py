@@ -5,6 +5,8 @@ from io import BytesIO
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commingle.shared.documents.dsse import SigningKey, VerifyingKey
 from commingle.shared.runtime.errors import ClockSkewError, RequestSignatureError
@@ -152,3 +154,10 @@ def test_clocks_further_apart_are_told_both_times(seconds: int) -> None:
         verify(head(signed(at=NOW + timedelta(seconds=seconds))))
     assert f"{abs(seconds)} seconds apart" in str(refused.value)
     assert "NTP" in refused.value.remedy
+
+
+@given(st.text(max_size=80), st.text(max_size=80), st.text(max_size=40))
+def test_nonsense_raises_our_error_only(signature: str, given_input: str, target: str) -> None:
+    lines = (("signature", signature), ("signature-input", given_input), ("content-digest", signature))
+    with pytest.raises(RequestSignatureError):
+        verify(RequestHead("PUT", "/" + target, lines))
