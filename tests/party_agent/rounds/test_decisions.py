@@ -382,7 +382,7 @@ def test_release_that_the_coordinator_lost_is_named_and_its_approval_reserves_no
     with pair.agent("clinic") as agent:
         with pytest.raises(ConflictError, match="coordinator does not know it") as refused:
             agent.approve(release, BY_A_PERSON)
-        assert refused.value.remedy.startswith("Nothing was reserved. Reject it")
+        assert refused.value.remedy.startswith("Nothing was reserved. Have it proposed again")
         assert agent.ledger.charges() == {}
         (said,) = agent.proposals.get(release).findings
         assert said.startswith(f"coordinator: {NOT_KNOWN}")
