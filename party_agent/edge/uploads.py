@@ -107,7 +107,7 @@ class Uploads:
             known = self.datasets.find(dataset)
             closed, _, pieces = ("", "", "") if known is None else known.upload.partition(_OF)
             if known is not None and closed == folder.name and not folder.exists():
-                if pieces not in {"", str(asked.pieces)}:
+                if pieces != str(asked.pieces):
                     raise ConflictError(
                         f"this upload was closed with {counted(int(pieces), 'piece')}, not with {asked.pieces}",
                         remedy="Its rows are the data set's. To replace them begin another upload.",

@@ -113,10 +113,9 @@ class Agents(Party):
         return known[consortium]
 
     def _signed(self, agent: Agent, study: Study, kept: Path | None) -> Envelope:
-        # making a spec asks the coordinator, which may take long: not under the lock
-        made = None if kept is not None and kept.exists() else _sealed(agent, study)
         if kept is None:
-            return made or _sealed(agent, study)
+            return _sealed(agent, study)
+        made = None if kept.exists() else _sealed(agent, study)  # asks the coordinator: not under the lock
         asked = sha256(encode(study)).hexdigest()
         with _signs_one:
             if kept.exists():

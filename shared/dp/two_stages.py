@@ -168,7 +168,7 @@ def mean_squares(stage: FirstStage, sums: Sequence[int], centre: NDArray[np.int6
 
 
 def mean_square_errors(stage: FirstStage, centre: NDArray[np.int64], *, n: int) -> NDArray[np.float64]:
-    """(d,) standard deviations of the noise in `mean_squares` for n subjects.
+    """(d,) standard deviations of the noise in `mean_squares` for n subjects, in encoded units; `centre` as there.
 
     The square of an indicator is itself, that of a binary column 1 less its mark, if it has one.
     """

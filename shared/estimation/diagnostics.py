@@ -33,6 +33,10 @@ _UNCUT = (
 _COUNTED = (
     "Intervals count what that usually bends, and are wider for it (docs/coverage.md#rows-that-were-cut). " + _UNCUT
 )
+_AROUND_THE_CUT = (
+    "intervals are around the fit of the cut rows, and do not count how far that is from the fit of whole rows"
+)
+_OF_THE_CUT = "these figures are of the cut rows"
 _OFF = "These figures may be off by as much"
 _TOLD = 0.01  # part of a column's variance that cutting took, from which on we say so, and count the error of it
 
@@ -130,11 +134,8 @@ def cut_rows(unknown: Sequence[str], lost: Array | None, *, counted: bool | None
     """
     said = []
     if unknown:
-        what = "intervals are around the fit of the cut rows, and do not count how far whole rows' fit is from that"
-        what = "these figures are of the cut rows" if counted is None else what
-        said.append(
-            f"Rows of {', '.join(unknown)} were cut at a norm before noise was added: {what} (docs/coverage.md)."
-        )
+        whose = f"Rows of {', '.join(unknown)} were cut at a norm before noise was added"
+        said.append(f"{whose}: {_OF_THE_CUT if counted is None else _AROUND_THE_CUT} (docs/coverage.md).")
     if lost is not None and (most := float(lost.max())) >= _TOLD:
         so = {True: _COUNTED, False: f"{_OFF}, and intervals do not count it. {_UNCUT}", None: f"{_OFF}. {_UNCUT}"}
         said.append(
