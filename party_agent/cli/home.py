@@ -7,7 +7,6 @@ from typing import Any, TextIO
 import click
 from pydantic import ValidationError
 from rich.console import Console
-from rich.table import Table
 
 from commingle.party_agent.edge.webhook import remove_webhook, send_test, set_webhook
 from commingle.party_agent.errors import NotFoundError
@@ -445,11 +444,14 @@ def list_tokens(*, home: Home) -> None:
     known = local_tokens(home, system_clock())
 
     def text(console: Console) -> None:
-        table = Table("name", "scopes", "person", "made by", "created", "expires", "last used")
-        for name, one in known.items():
-            made, ends, used = one.made_by or "the operator", one.expires or "never", one.used or "never"
-            table.add_row(name, ", ".join(sorted(one.scopes)), one.person, made, f"{one.created}", f"{ends}", f"{used}")
-        console.print(table)
+        for name, one in known.items():  # whole, to be copied: a table cuts names of people who signed on
+            made, ends, used = (
+                moment and f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (one.created, one.expires, one.used)
+            )
+            console.print(
+                f"{name}: {', '.join(sorted(one.scopes))}{f', for {one.person}' if one.person else ''}; made by "
+                f"{one.made_by or 'the operator'} {made}, expires {ends or 'never'}, last used {used or 'never'}"
+            )
 
     shown = ((name, one.model_dump(exclude={"digest"}) | {"scopes": sorted(one.scopes)}) for name, one in known.items())
     emit({"items": [{"name": name, **said} for name, said in shown]}, text=text)

@@ -33,6 +33,7 @@ from commingle.party_agent.console.pages import (
     who_asks,
     worth_of,
 )
+from commingle.party_agent.edge.api import UnauthorisedError
 from commingle.party_agent.edge.client import PartyClient
 from commingle.party_agent.home.home import Home
 from commingle.party_agent.home.tokens import SCOPE_WORDS
@@ -142,6 +143,8 @@ class _Pages:
         try:
             told = context()
         except CommingleError as fault:
+            if UnauthorisedError.code in {fault.code, getattr(fault, "problem", "")}:
+                return self._console.ended(self._session)
             return self._console.unanswered(fault.diagnostics())
         shown = {"csrf": self._session.csrf, "person": self._session.person, **told, "error": error}
         return self._site.page(page, shown, status=409 if error else 200)

@@ -140,7 +140,8 @@ def guard(api: LocalApi, scope_of: Mapping[str, AgentScope]) -> Any:  # noqa: AN
         request.state.person, scope = token.person, scope_of[request.method]
         if scope not in token.scopes:
             raise ScopeError(
-                f"this token does not have the scope {scope}", remedy="Make one: commingle party token create"
+                f"this token does not have the scope {scope}",
+                remedy="Make one: commingle party token create. Who signed on needs another group.",
             )
 
     return check

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -224,10 +225,8 @@ class ReleaseClient:
 
 
 def _checked_url(text: str) -> httpx.URL:
-    try:
+    with suppress(httpx.InvalidURL, UnicodeError):  # the latter of a host's name
         url = httpx.URL(text)
-    except httpx.InvalidURL:
-        url = httpx.URL()
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise SettingsError(f"{text!r} is not an address", remedy="Give a URL such as https://coordinator.example.")
-    return url
+        if url.scheme in {"http", "https"} and url.host:
+            return url
+    raise SettingsError(f"{text!r} is not an address", remedy="Give a URL such as https://coordinator.example.")

@@ -10,6 +10,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Lock
@@ -20,11 +21,17 @@ import httpx
 from pydantic import BaseModel
 
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, SignInError, UnreachableError
-from commingle.shared.runtime.remote import call, connect, model_of
+from commingle.shared.runtime.errors import (
+    NonsenseError,
+    RemoteProblemError,
+    SettingsError,
+    SignInError,
+    UnreachableError,
+)
+from commingle.shared.runtime.remote import call, connect, model_of, reaching
 from commingle.shared.runtime.settings import read_token
 from commingle.shared.runtime.sso import SsoSettings, require_web
-from commingle.shared.text import printable
+from commingle.shared.text import printable, quoted
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
 _ATTEMPT_SECONDS = 600.0
@@ -33,8 +40,10 @@ _TIMEOUT_SECONDS = 5.0
 _LARGEST_BYTES = 1 << 20
 _LEEWAY_SECONDS = 60
 _LONGEST_PATH, _LONGEST_SUBJECT, _LONGEST_NAME = 2000, 255, 40
+_LONGEST_HINT = 2500  # many servers and proxies take no longer head or address than 4096
 _LOGGED_OUT = "http://schemas.openid.net/event/backchannel-logout"
 _AGAIN = "Open the console's address and sign in again."
+_CLOCKS = "Compare the clocks of this machine and of the provider (NTP), and sign in again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class Attempt:
 
 def begin(key: bytes, path: str, *, secret: str, now: float) -> Attempt:
     """A new sign-in. `key` is of this process, `secret` is 256 random bits as text, `now` is in seconds."""
-    path = path if len(path) <= _LONGEST_PATH else "/"
+    path = path if len(path.encode()) <= _LONGEST_PATH else "/"
     return _attempt(key, f"{secret}.{int(now)}.{_text(path.encode())}", path)
 
 
@@ -164,7 +173,8 @@ class Provider:
         if answer.get("iss", settings.issuer) != settings.issuer:
             raise SignInError("another provider answered", remedy=_AGAIN)
         if "code" not in answer:
-            raise SignInError("the provider did not sign you in", remedy=_AGAIN)
+            why = " ".join(answer[name] for name in ("error", "error_description") if name in answer)
+            raise SignInError(f"the provider did not sign you in. It says: {quoted(why)}", remedy=_AGAIN)
         metadata = self._metadata()
         try:
             token = model_of(_Answer, self._post(metadata, answer["code"], attempt)).id_token
@@ -173,10 +183,14 @@ class Provider:
         return self._proved(token, self._get(metadata.jwks_uri), attempt.nonce)
 
     def goodbye(self, id_token: str) -> str | None:
-        """The address at which the provider ends its own session; None if it has none. Raises UnreachableError."""
+        """The address at which the provider ends its own session; None if it has none. Raises UnreachableError.
+
+        Without a proof, if that is too long for an address, the provider asks who it is.
+        """
         endpoint, settings = self._metadata().end_session_endpoint, self.settings
         after = {"client_id": settings.client_id, "post_logout_redirect_uri": f"{settings.url}/enter/left"}
-        return None if endpoint is None else _with(endpoint, {"id_token_hint": id_token, **after})
+        hint = {"id_token_hint": id_token} if len(id_token) <= _LONGEST_HINT else {}
+        return _with(endpoint, {**hint, **after}) if endpoint else None
 
     def ended(self, token: str) -> Ended:
         """What a logout token says that the provider sent here. Raises SignInError, UnreachableError."""
@@ -244,8 +258,12 @@ class Provider:
         return self._call("POST", metadata.token_endpoint, content=urlencode(form).encode(), headers=headers)
 
     def _call(self, method: str, url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - those of `call`
-        with connect(url, ca_file=self.settings.ca_file, timeout_seconds=_TIMEOUT_SECONDS) as client:
-            return call(client, method, url, largest_bytes=_LARGEST_BYTES, patience_seconds=_TIMEOUT_SECONDS, **options)
+        asked = {"largest_bytes": _LARGEST_BYTES, "patience_seconds": _TIMEOUT_SECONDS, **options}
+        try:
+            with reaching(url), connect(url, ca_file=self.settings.ca_file, timeout_seconds=_TIMEOUT_SECONDS) as client:
+                return call(client, method, url, **asked)
+        except SettingsError as error:  # of certificates, which somebody can remove while we run
+            raise UnreachableError(str(error), remedy=error.remedy) from None
 
 
 def verify_id_token(token: str, keys: bytes, *, issuer: str, client_id: str, nonce: str, now: int) -> Mapping[str, Any]:
@@ -286,7 +304,7 @@ def _claims(
     token: str, keys: bytes, *, issuer: str, client_id: str, now: int, expected: Mapping[str, Any]
 ) -> dict[str, Any]:
     from joserfc import errors, jwt  # noqa: PLC0415 - an extra; Provider says so where it is missing
-    from joserfc.jwk import KeySet  # noqa: PLC0415 - as above
+    from joserfc.jwk import JWKRegistry, KeySet  # noqa: PLC0415 - as above
 
     registry = jwt.JWTClaimsRegistry(
         now=now,
@@ -297,10 +315,18 @@ def _claims(
         iat={"essential": True},
         **expected,
     )
+    wrong = errors.JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError
+    known = list[Any]()
     try:
-        claims = jwt.decode(token, KeySet.import_key_set(json.loads(keys)), algorithms=_ALGORITHMS).claims
+        for key in json.loads(keys)["keys"]:
+            with suppress(*wrong):  # RFC 7517, 5: a key of a kind that we do not know disturbs no other
+                known.append(JWKRegistry.import_key(key))
+        claims = jwt.decode(token, KeySet(known), algorithms=_ALGORITHMS).claims
         registry.validate(claims)
-    except (errors.JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except errors.ClaimError as error:
+        remedy = _CLOCKS if error.claim in {"exp", "iat", "nbf"} else _AGAIN
+        raise SignInError(f"the provider's token does not hold ({error.claim})", remedy=remedy) from None
+    except wrong as error:
         raise SignInError(f"the provider's token does not hold ({type(error).__name__})", remedy=_AGAIN) from None
     return claims
 

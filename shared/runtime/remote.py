@@ -196,7 +196,7 @@ def reaching(where: str) -> Iterator[None]:
     """Turn httpx's failures to reach `where` into UnreachableError and NonsenseError."""
     try:
         yield
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):  # the last of a host's name
         raise NonsenseError(f"{where} is not a valid address", remedy="Give a URL such as http://host:8000.") from None
     except httpx.DecodingError:
         raise NonsenseError(
@@ -378,8 +378,10 @@ def _problem_of(response: httpx.Response, where: str, *, own: bool) -> Exception
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or "detail" not in document:
+        why = document.get("error") if isinstance(document, dict) else None  # RFC 6749, 5.2
+        told = f". It says: {quoted(why)}" if isinstance(why, str) else ""
         return NonsenseError(
-            f"{where} answered HTTP {response.status_code} without a problem document",
+            f"{where} answered HTTP {response.status_code} without a problem document{told}",
             remedy="Check that the address is a Commingle service and that no proxy answers in its place.",
         )
     said = str(document["detail"])

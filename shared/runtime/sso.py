@@ -39,6 +39,8 @@ def _origin(url: str) -> str:
     at = urlsplit(require_web(url))
     if at.path not in {"", "/"} or at.query or at.fragment:
         raise ValueError("a console has a host name of its own: its address ends after name and port")
+    if not url.isascii():
+        raise ValueError("browsers send a name with other letters than a to z in ASCII: write that (xn--...)")
     host = f"[{at.hostname}]" if ":" in (at.hostname or "") else at.hostname
     port = "" if at.port in {None, _USUAL_PORTS[at.scheme]} else f":{at.port}"
     return f"{at.scheme}://{host}{port}"
@@ -71,11 +73,6 @@ class SsoSettings(Settings):
     idle_minutes: Annotated[float, Field(gt=0, le=720)] = 15.0
     session_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
     ca_file: Path | None = None
-
-    @property
-    def netloc(self) -> str:
-        """Host and port of `url`, as browsers write them in `Host`."""
-        return urlsplit(self.url).netloc
 
 
 @dataclass(frozen=True, slots=True)

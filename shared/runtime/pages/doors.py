@@ -44,8 +44,8 @@ _AT_ONCE = 4  # threads that wait for a provider; people who are signed on use o
 _SIGN_IN_SECONDS = 600
 _LOOK_SECONDS = 30.0
 _AWAY = (
-    "The provider of single sign-on does not answer, so nobody new can sign in. Who has a token of their own, or is at "
-    "the machine, can still stop a release there: commingle party reject."
+    "The provider of single sign-on does not answer, so nobody new can sign in. A member can still stop a release with "
+    "a token, or at its agent's machine: commingle party reject."
 )
 _log = structlog.get_logger()
 
@@ -106,8 +106,11 @@ class LinkDoor:
         return site.refused("Nothing to see here", self.said, status=403, back=False)
 
     async def leave(self, request: Request, site: Site) -> Response:
-        self._cookie = None
+        self.forget(self.only)
         return await self.refuse(request, site)
+
+    def forget(self, _: Session) -> None:
+        self._cookie = None
 
 
 def _same(given: str, expected: str) -> bool:
@@ -137,7 +140,7 @@ class SsoDoor:
     ) -> None:
         settings = provider.settings
         self.origin, self._settings = settings.url, settings
-        self.said = "Sign in at the first page of this address."
+        self.said = f"Sign in at {settings.url}."
         self._provider, self._opened, self._closed, self._clock = provider, opened, closed, clock
         self._secure = settings.url.startswith("https:")
         prefix = "__Host-" if self._secure else ""  # which no other name of the domain can set
@@ -181,15 +184,26 @@ class SsoDoor:
 
     def end_over(self, now: float) -> None:
         """End the sessions that are over, and their tokens. A timer calls it: a person who idles does not come back."""
+        self._close(self._take(lambda one: self._is_over(one, now)), "session ended")
+
+    def forget(self, session: Session) -> None:
+        """End a session whose token has ended."""
+        self._close(self._take(lambda one: one.session is session), "session ended")
+
+    def _take(self, ends: Callable[[_Open], bool]) -> Sequence[_Open]:
+        """The sessions that end: nobody finds them any more."""
         with self._guard:
-            over = {at: one for at, one in self._sessions.items() if self._is_over(one, now)}
+            over = {at: one for at, one in self._sessions.items() if ends(one)}
             for at in over:
                 del self._sessions[at]
-        for one in over.values():
-            _log.info("session ended", subject=one.principal.subject, issuer=one.principal.issuer)
+        return tuple(over.values())
+
+    def _close(self, over: Sequence[_Open], event: str) -> None:
+        for one in over:
+            _log.info(event, subject=one.principal.subject, issuer=one.principal.issuer)
             try:
                 self._closed(one.session.token or "")
-            except (OSError, CommingleError):  # as where somebody leaves
+            except (OSError, CommingleError):  # it ends by itself, and nobody else knows it
                 continue
             except Exception as error:  # noqa: BLE001 - it must keep no other session open; its text may hold anything
                 _log.error("token not revoked", error=type(error).__name__)
@@ -219,7 +233,7 @@ class SsoDoor:
         answer = _left(site)
         answer.delete_cookie(self.cookie, path="/", secure=self._secure, httponly=True, samesite="lax")
         if found is not None:
-            await self._close(found, "signed out")
+            await to_thread.run_sync(self._close, (found,), "signed out")
             with suppress(UnreachableError):
                 if (address := await self._wait(self._provider.goodbye, found.principal.id_token)) is not None:
                     answer.headers["Refresh"] = f"0; url={address}"  # no redirect: a form may lead to no other site
@@ -232,8 +246,7 @@ class SsoDoor:
         except CommingleError as error:
             _log.warning("logout refused", reason=str(error))
             return Response(status_code=400, headers=dict(HEADERS))
-        for one in over:
-            await self._close(one, "signed out by the provider")
+        await to_thread.run_sync(self._close, over, "signed out by the provider")
         return Response(headers=dict(HEADERS))
 
     def _end(self, ended: Ended) -> Sequence[_Open]:
@@ -245,15 +258,7 @@ class SsoDoor:
                 raise SignInError("this logout token was used before", remedy=self.said)
             self._came += 1
             self._ends[ended.jti] = self._came, ended
-            over = {at: one for at, one in self._sessions.items() if ended.ends(one.principal)}
-            for at in over:
-                del self._sessions[at]
-        return tuple(over.values())
-
-    async def _close(self, over: _Open, event: str) -> None:
-        _log.info(event, subject=over.principal.subject, issuer=over.principal.issuer)
-        with suppress(OSError, CommingleError):  # it ends by itself, and nobody else knows it
-            await self._wait(self._closed, over.session.token or "")
+        return self._take(lambda one: ended.ends(one.principal))
 
     async def _callback(self, request: Request, site: Site) -> Response:
         attempt, about = resume(self._key, request.cookies.get(self._attempt, ""), now=time()), dict[str, str]()
@@ -283,19 +288,18 @@ class SsoDoor:
         Raises SignInError if the provider has ended this session since `came` ends had come.
         """
         session = Session(principal.person, self._opened(principal), principal.name)
-        cookie, now = secrets.token_urlsafe(32), self._clock()
+        cookie, now, before = secrets.token_urlsafe(32), self._clock(), self._sessions.get(former)
+        made = _Open(principal, session, now + 60 * self._settings.session_minutes, now)
+        self._close(
+            self._take(lambda one: one is before or one.session.person == session.person or self._is_over(one, now)),
+            "session ended",
+        )
         with self._guard:
             over = any(number > came and ended.ends(principal) for number, ended in self._ends.values())
-            self._sessions = {
-                at: one
-                for at, one in self._sessions.items()
-                if at != former and one.session.person != session.person and now < one.ends
-            }
             if not over:
-                self._sessions[cookie] = _Open(principal, session, now + 60 * self._settings.session_minutes, now)
+                self._sessions[cookie] = made
         if over:
-            with suppress(OSError, CommingleError):  # as when a session is closed
-                self._closed(session.token or "")
+            self._close((made,), "signed out by the provider")
             raise SignInError("the provider has ended this session", remedy=self.said)
         _log.info(
             "signed in", subject=principal.subject, issuer=principal.issuer, scopes=",".join(sorted(principal.scopes))
@@ -314,7 +318,7 @@ class SsoDoor:
         return site.refused("You are not signed in", said, status=status, back=True)
 
     def _away(self, site: Site, error: UnreachableError) -> Response:
-        _log.warning("provider unreachable", reason=str(error))
+        _log.warning("provider unreachable", reason=str(error), remedy=error.remedy)
         return self._refused(site, _AWAY, status=503)
 
 
@@ -379,6 +383,7 @@ class ConsolePages:
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, telemetry=NO_TELEMETRY)
         app.add_middleware(Guard, door=self._door, site=self._site)
         app.add_exception_handler(404, self._nowhere)
+        app.add_exception_handler(Exception, self._failed)
         self._site.add_files(app)
         app.router.routes += entrance(self._door, self._site)
         return app
@@ -402,6 +407,19 @@ class ConsolePages:
     def unanswered(self, said: str) -> Response:
         """The answer for a page whose contents could not be asked for."""
         return self._site.refused("This could not be asked", said, status=502, back=True)
+
+    def ended(self, session: Session) -> Response:
+        """The answer where the token of a session has ended, and so has the session."""
+        self._door.forget(session)
+        return self._site.refused("Your session has ended", self._door.said, status=403, back=True)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        # the message could hold anything, so only the class is logged
+        _log.error("unexpected fault", path=request.url.path, error=type(error).__name__)
+        said = "Try again; if it persists, read the console's log."
+        if isinstance(error, OSError):
+            said = f"The console's machine says: {error.strerror}. Free space or mend the disk there, and try again."
+        return self._site.refused("This failed", said, status=500, back=True)
 
     async def _nowhere(self, _: Request, __: Exception) -> Response:
         return self._site.refused("Nothing to see here", "There is no such page.", status=404, back=True)

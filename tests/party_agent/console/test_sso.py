@@ -1,5 +1,7 @@
 """People who sign on to one console over real sockets: who gets in, as whom they decide, and how a session ends."""
 
+import errno
+import os
 import re
 import sys
 from collections import Counter
@@ -313,12 +315,66 @@ def test_session_ends_when_nobody_looks_though_its_page_fetches_by_itself(desk: 
 
 def test_operator_ends_a_session_by_its_token(desk: Desk) -> None:
     adams, home = desk.browser(ADAMS), desk.local.agents.home
-    (name,) = local_tokens(home, system_clock())
-    assert name.startswith("sso-")
-    revoke_token(home, name, system_clock())
     for path in ("/", "/ledger", "/datasets", "/members", "/tokens", "/doctor"):
+        (name,) = local_tokens(home, system_clock())
+        assert name.startswith("sso-")
+        revoke_token(home, name, system_clock())
         answer = adams.get(path)
-        assert (answer.status_code, "no valid bearer token" in answer.text) == (502, True)
+        assert (answer.status_code, "Your session has ended" in answer.text) == (403, True)
+        assert stopped(adams, path).status_code == 303  # and nobody is kept in a session that shows no page
+        assert adams.get(path).status_code == 200
+
+
+def test_decision_under_a_token_that_the_operator_revoked_decides_nothing_and_ends_the_session(
+    desk: Desk, release: str
+) -> None:
+    adams, home = desk.browser(ADAMS), desk.local.agents.home
+    csrf = csrf_on(adams, f"/proposals/{release}")
+    revoke_token(home, next(iter(local_tokens(home, system_clock()))), system_clock())
+    answer = decide(adams, release, csrf=csrf)
+    assert desk.local.agents.ledger.notes() == {}
+    assert answer.status_code == 403
+    assert stopped(adams, "/").status_code == 303
+
+
+def test_session_that_idled_ends_with_its_token_when_somebody_else_signs_on_in_its_browser(desk: Desk) -> None:
+    shared = desk.browser(ADAMS)
+    desk.seconds = 60 * desk.settings.idle_minutes
+    desk.provider.user = BERG
+    with structlog.testing.capture_logs() as lines:
+        assert shared.get("/").status_code == 200
+    assert [(line["event"], line["subject"]) for line in lines] == [
+        ("session ended", "u-adams"),
+        ("signed in", "u-berg"),
+    ]
+    (left,) = local_tokens(desk.local.agents.home, system_clock()).values()
+    assert left.person.startswith("u-berg at ")
+
+
+def test_sign_in_on_a_full_disk_says_so_and_its_fault_is_logged(desk: Desk) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    desk.pauses = iter([full])
+    with structlog.testing.capture_logs() as lines:
+        answer = desk.browser().get("/")
+    assert (answer.status_code, "No space left on device" in answer.text) == (500, True)
+    assert [(line["event"], line["error"]) for line in lines] == [("unexpected fault", "OSError")]
+    assert desk.browser().get("/").status_code == 200
+
+
+def test_provider_with_an_empty_place_to_leave_has_none(desk: Desk) -> None:
+    desk.provider.discovery = {"end_session_endpoint": ""}
+    assert "refresh" not in desk.browser(ADAMS).post("/leave").headers
+
+
+def test_proof_that_is_too_long_for_an_address_is_not_sent_to_the_provider_by_one(desk: Desk) -> None:
+    desk.provider.claims = lambda claims: claims | {"groups": [*claims["groups"], *map(str, range(1000))]}
+    answer = desk.browser(ADAMS).post("/leave")
+    assert answer.headers["refresh"].startswith(
+        f"0; url={desk.provider.issuer}/logout?x=1&client_id=console&post_logout"
+    )
+    assert sum(len(name) + len(value) + 4 for name, value in answer.headers.items()) < 4096
 
 
 def test_who_leaves_is_out_here_and_is_led_to_the_provider(desk: Desk) -> None:
@@ -412,6 +468,31 @@ def test_who_leaves_in_two_tabs_is_out_once_and_told_so_twice(desk: Desk) -> Non
     assert local_tokens(desk.local.agents.home, system_clock()) == {}
 
 
+def test_token_of_who_leaves_ends_though_the_provider_keeps_others_waiting(desk: Desk) -> None:
+    adams, go_on, ended = desk.browser(ADAMS), Event(), Event()
+    desk.provider.user = BERG
+    others = [desk.browser() for _ in range(4)]
+    ways = [callback_of(other) for other in others]
+
+    def late(claims: dict[str, Any]) -> str:
+        go_on.wait(4)
+        return desk.provider.signed(claims)
+
+    def closed() -> Iterator[Exception]:
+        ended.set()
+        yield from ()
+
+    desk.provider.sign, desk.faults = late, closed()
+    with ThreadPoolExecutor(5) as threads:
+        waiting = [threads.submit(other.get, way) for other, way in zip(others, ways, strict=True)]
+        sleep(0.5)
+        leaving = threads.submit(adams.post, "/leave")
+        soon = ended.wait(2)
+        go_on.set()
+        assert (soon, leaving.result().status_code) == (True, 200)
+        assert {one.result().status_code for one in waiting} <= {200, 403}
+
+
 def test_token_of_who_idles_ends_with_the_session_though_nobody_comes_back(desk: Desk) -> None:
     desk.browser(ADAMS)
     desk.seconds = 60 * desk.settings.idle_minutes - 1
@@ -503,9 +584,14 @@ def test_return_without_the_cookie_of_its_beginning_signs_nobody_in(desk: Desk) 
         answer = victim.get(url)
         assert (answer.status_code, "in this browser" in answer.text) == (403, True)
     assert desk.door.cookie not in victim.cookies
-    for asked in ("error=access_denied", "code=code-1&iss=https%3A%2F%2Fevil.example", "code=unknown"):
+    for asked, said in (
+        ("error=access_denied&error_description=no+role", "“access_denied no role”"),
+        ("code=code-1&iss=https%3A%2F%2Fevil.example", "another provider"),
+        ("code=unknown", "“invalid_grant”"),
+    ):
         state = parse_qs(urlsplit(own).query)["state"][0]
-        assert victim.get(f"{desk.url}/enter/callback?{asked}&state={state}").status_code == 403
+        answer = victim.get(f"{desk.url}/enter/callback?{asked}&state={state}")
+        assert (answer.status_code, said in answer.text) == (403, True)
     assert stopped(victim, own).status_code == 303
 
 
@@ -592,6 +678,26 @@ def test_provider_that_does_not_say_what_it_is_is_asked_once_in_a_while(desk: De
     assert nobody.get("/").status_code == 200
 
 
+@pytest.mark.parametrize("host", ["a..b", "xn--", "[::1]]", "\u2488com"])
+def test_place_of_a_provider_that_is_no_address_signs_nobody_in(desk: Desk, host: str) -> None:
+    for place, status in (("token_endpoint", 403), ("jwks_uri", 503)):
+        desk.provider.discovery = {place: f"https://{host}/"}
+        desk.later += 601.0
+        assert desk.browser().get("/").status_code == status
+
+
+def test_provider_whose_authority_cannot_be_read_is_away_and_the_log_names_the_file(desk: Desk, tmp_path: Path) -> None:
+    settings = desk.settings.model_copy(update={"url": "https://console.example", "ca_file": tmp_path / "gone.pem"})
+    app = create_console(
+        desk.local.agents.home, SsoDoor(Provider(settings)), lambda _: PartyClient.over(InProcess(app))
+    )
+    headers = {"Host": "console.example", "Accept": "text/html"}
+    nobody = httpx.Client(transport=InProcess(app), base_url=settings.url, headers=headers)
+    with nobody, structlog.testing.capture_logs() as lines:
+        assert nobody.get("/").status_code == 503
+    assert ["gone.pem" in line["reason"] and "PEM" in line["remedy"] for line in lines] == [True]
+
+
 def test_behind_a_proxy_with_tls_cookies_are_for_tls_and_this_name_alone(desk: Desk) -> None:
     settings = sso_settings(desk.provider.issuer, "https://console.example")
     app = create_console(
@@ -608,13 +714,24 @@ def test_behind_a_proxy_with_tls_cookies_are_for_tls_and_this_name_alone(desk: D
         asked = parse_qs(urlsplit(began.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://console.example/enter/callback"]
         assert asked["code_challenge_method"] == ["S256"]
-        assert proxy.get("/", headers={"Accept": "text/html"}).status_code == 403  # past the proxy's name
+        past = proxy.get("/", headers={"Accept": "text/html"})  # past the proxy's name
+        assert (past.status_code, "Sign in at https://console.example." in past.text) == (403, True)
 
 
 def test_pages_are_shown_to_no_program_and_say_so(desk: Desk) -> None:
     answer = httpx.get(f"{desk.url}/ledger")
     assert (answer.status_code, answer.json()["type"]) == (401, "urn:commingle:problem:sign-in")
     assert httpx.get(f"{desk.url}/static/pages.css").status_code == 200
+
+
+def test_command_names_each_session_in_full_so_that_it_can_be_ended(desk: Desk, run: Command) -> None:
+    desk.browser(ADAMS)
+    home = str(desk.local.agents.home.root)
+    (line,) = run("party", "token", "list", "--home", home)[1].splitlines()
+    name, _, said = line.partition(": ")
+    assert f"decide, read, for u-adams at {desk.provider.issuer}; made by u-adams at " in said
+    assert run("party", "token", "revoke", "--home", home, "--name", name)[0] == 0
+    assert run("party", "token", "list", "--home", home)[1] == ""
 
 
 REFUSED: dict[tuple[str, ...], str] = {

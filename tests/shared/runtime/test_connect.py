@@ -50,6 +50,12 @@ def test_https_and_this_machine_need_no_leave(url: str) -> None:
     connect(url).close()
 
 
+@pytest.mark.parametrize("url", ["", "hub.example", "ftp://hub.example", "https://", "https://[::1", "https://xn--"])
+def test_text_that_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="is not an address"):
+        ReleaseClient(url)
+
+
 @pytest.fixture
 def homes(tmp_path: Path) -> tuple[str, str]:
     run = CliRunner()

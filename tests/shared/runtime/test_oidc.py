@@ -97,7 +97,22 @@ def test_keys_that_are_none_sign_nothing(keys: bytes) -> None:
 
 def test_keys_of_kinds_that_are_not_known_disturb_nothing() -> None:
     known = KeySet([RSAKey.generate_key(2048, parameters={"kid": "then"}), KEY]).as_dict(private=False)["keys"]
-    assert verified(signed(), json.dumps({"keys": [{"kty": "AKP", "alg": "ML-DSA-44"}, *known]}).encode())
+    for strange in (
+        {"kty": "AKP", "alg": "ML-DSA-44"},
+        {"kty": "EC", "crv": "BP-256", "x": "AA", "y": "AA", "kid": "next"},
+        {"kty": "OKP", "crv": "Ed1", "x": "AA"},
+        {"kty": "RSA", "n": "", "e": "AQAB"},
+        {"kid": "next"},
+        None,
+    ):
+        assert verified(signed(), json.dumps({"keys": [strange, *known]}).encode())
+
+
+@pytest.mark.parametrize(("claim", "value"), [("exp", NOW - 60), ("iat", NOW + 61), ("nbf", NOW + 61)])
+def test_token_of_another_time_leads_to_the_clocks(claim: str, value: int) -> None:
+    with pytest.raises(SignInError, match=rf"does not hold \({claim}\)") as refused:
+        verified(signed(**{claim: value}))
+    assert "NTP" in refused.value.remedy
 
 
 def test_sign_in_is_resumed_by_what_its_browser_kept_and_by_nothing_else() -> None:
@@ -105,6 +120,7 @@ def test_sign_in_is_resumed_by_what_its_browser_kept_and_by_nothing_else() -> No
     assert resume(b"k" * 32, attempt.kept, now=1600.0) == attempt
     assert len({attempt.state, attempt.nonce, attempt.verifier}) == 3
     assert len(attempt.verifier) == 43  # the least that RFC 7636 takes
+    assert len(begin(b"k" * 32, "/" + "😀" * 1500, secret="s" * 43, now=1000.0).kept) < 4000  # as browsers keep cookies
     assert begin(b"k" * 32, "/", secret="t" * 43, now=1000.0).state != attempt.state
     other = resume(b"o" * 32, attempt.kept, now=1000.0)
     assert other is not None
@@ -128,6 +144,7 @@ OPEN: dict[str, tuple[object, ...]] = {
         "http://console.example",
         "https://console.example/path",
         "https://user@console.example",
+        "https://könsole.example",
         "console.example",
     ),
     "groups": ({}, {"board": ["operate"]}),

@@ -148,10 +148,20 @@ def test_answer_without_a_problem_document_is_nonsense(status: int, content: dic
         call(answering(status, **content), "GET", "/")
 
 
+def test_answer_without_a_problem_document_is_quoted_if_it_names_an_error_as_oauth_does() -> None:
+    with pytest.raises(NonsenseError, match="It says: “invalid_client”"):
+        call(answering(401, json={"error": "invalid_client"}), "GET", "/")
+
+
 @pytest.mark.parametrize(
     ("bad", "path"),
-    [(httpx.Client(base_url=""), "/"), (httpx.Client(base_url="ftp://host"), "/"), (answering(200), "/\0")],
-    ids=["none", "ftp", "path"],
+    [
+        (httpx.Client(base_url=""), "/"),
+        (httpx.Client(base_url="ftp://host"), "/"),
+        (httpx.Client(base_url="http://a..b"), "/"),
+        (answering(200), "/\0"),
+    ],
+    ids=["none", "ftp", "name", "path"],
 )
 def test_address_that_is_none_is_nonsense(bad: httpx.Client, path: str) -> None:
     with bad, pytest.raises(NonsenseError, match="not a valid address"):
