@@ -119,7 +119,8 @@ class BlobDirectory:
 
     def remove_leftovers(self, before: datetime) -> int:
         with _as_storage_error():
-            left = [path for shape in (".*", f"{'[0-9a-f]' * 2}/.*") for path in self._root.glob(shape)]
+            temporary = f"{'[0-9a-f]' * 2}/.{'[0-9a-f]' * _DIGITS}.*"  # and no other's file, whatever the directory
+            left = [path for shape in (".probe-*", "..probe-*", temporary) for path in self._root.glob(shape)]
             old = [path for path in left if path.is_file() and _older(path, before)]
             for path in old:
                 path.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ class BlobBucket:
         if parts.scheme != "s3" or parts.username is not None or not parts.hostname:
             raise SettingsError(
                 "the address of the blob bucket is not s3://BUCKET/PREFIX",
-                remedy="Give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by the machine's role.",
+                remedy="Correct blob_bucket. Give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
         self._address = address
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from commingle.coordinator.blobs import BlobDirectory, Blobs
 from commingle.coordinator.coordinator import Coordinator, Quotas
@@ -19,6 +19,12 @@ from commingle.shared.runtime.settings import ServiceSettings, load_settings, sy
 from commingle.shared.runtime.sso import SsoSettings
 
 _SHARES = 4  # of the disk: so many members' quotas fill it
+
+
+def _named(path: Path) -> Path:
+    if not path.name:  # the current directory, as an empty variable says, or the root of the file system
+        raise ValueError("is to be the path of a directory of its own")
+    return path
 
 
 class CoordinatorSettings(ServiceSettings):
@@ -42,7 +48,7 @@ class CoordinatorSettings(ServiceSettings):
     prefix = "COMMINGLE_COORDINATOR"
     name: Annotated[str, Field(min_length=1, max_length=80)] = "coordinator"
     database_url: SecretStr | None = None
-    blob_directory: Path | None = None
+    blob_directory: Annotated[Path, AfterValidator(_named)] | None = None
     blob_bucket: str | None = None
     public_reads: bool = True
     retention_days: Annotated[float, Field(ge=1, le=3650)] = 30.0

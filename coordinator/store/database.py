@@ -124,7 +124,7 @@ class Database:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             connection.exec_driver_sql(f"LISTEN {_CHANNEL}")
             driver: Any = connection.connection.driver_connection
-            connection.detach()  # never one of the pool's again
+            connection.detach()  # never one of the pool's again: it closes at the end of the block
             hear()  # nothing was heard before
             try:
                 while not stopping.is_set():
@@ -132,8 +132,6 @@ class Database:
                         hear()
             except driver.Error as error:
                 raise DBAPIError("LISTEN", None, error) from error
-            finally:
-                driver.close()
 
     def check(self) -> str:
         """Whether the database answers and, for SQLite, is undamaged. Raises StorageError."""
@@ -166,7 +164,7 @@ def check_url(url: str) -> URL:
         return parsed
     raise SettingsError(
         "the database URL is neither sqlite:///FILE nor postgresql://USER:PASSWORD@HOST/DATABASE",
-        remedy="Correct database_url in the coordinator's settings.json.",
+        remedy="Correct database_url: commingle config show coordinator says where it is set.",
     )
 
 

@@ -172,10 +172,21 @@ def _tracing(traces_to: str | None) -> Tracing:
     return begin
 
 
+def _address(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise click.BadParameter("it is to begin with http:// or https://")
+    return url
+
+
 traces_option = gathered(
     "trace",
     _tracing,
-    click.option("--traces-to", metavar="URL", help="An OpenTelemetry collector to send the steps of releases to."),
+    click.option(
+        "--traces-to",
+        metavar="URL",
+        callback=_address,
+        help="An OpenTelemetry collector to send the steps of releases to.",
+    ),
 )
 """`--traces-to URL` of a `serve` command, which is given `trace`."""
 

@@ -20,6 +20,7 @@ from datetime import datetime
 from hashlib import sha256
 from time import perf_counter, time_ns
 from typing import Any
+from warnings import catch_warnings
 
 import structlog
 from opentelemetry import trace
@@ -29,7 +30,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commingle.shared import __version__
 from commingle.shared.errors import MissingExtraError
-from commingle.shared.text import printable
 
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """Turns FastAPI's own telemetry off."""
@@ -62,7 +62,9 @@ def trace_to(url: str, *, service: str, **facts: str) -> None:
     about = {"service.name": f"commingle-{service}", "service.version": __version__}
     resource = Resource(about | {f"commingle.{name}": fact for name, fact in facts.items()})
     provider = TracerProvider(resource=resource, id_generator=Names())
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url.rstrip('/')}/v1/traces")))
+    with catch_warnings(action="ignore"):  # requests misses what commands leave out, and needs it for no collector
+        exporter = OTLPSpanExporter(f"{url.rstrip('/')}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
 
 
@@ -233,11 +235,12 @@ class _UnfailingLogger(structlog.PrintLogger):
     log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
 
 
-class _PlainFormatter(logging.Formatter):
-    """A library's message may quote what somebody sent."""
+class _OfLibraries(logging.Handler):
+    """Makes a library's message a line like ours, without its traceback, whose messages could hold anything."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), keep_lines=True)
+    def emit(self, record: logging.LogRecord) -> None:
+        level = min(record.levelno, logging.CRITICAL) // 10 * 10  # structlog has names for these alone
+        structlog.get_logger().log(level, record.getMessage(), library=record.name)
 
 
 def _with_trace(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -262,9 +265,7 @@ def configure_logging(*, service: str, level: str = "info", **facts: str) -> Non
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=lambda *_: _UnfailingLogger(sys.stderr),  # standard error as it is when something is said
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_PlainFormatter("%(name)s: %(message)s"))
-    handler.setLevel(logging.WARNING)  # a library may have set another level for its own loggers, as Dask does
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    # its tracebacks quote messages, which could hold anything; faults are logged by problem.py without them
+    # a library may have set another level for its own loggers, as Dask does
+    logging.basicConfig(level=logging.WARNING, handlers=[_OfLibraries(logging.WARNING)])
+    # faults are logged by problem.py
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -15,6 +15,7 @@ from commingle.coordinator.bucket_blobs import BlobBucket
 from commingle.coordinator.errors import LostBlobError, StorageError
 from commingle.coordinator.home import CoordinatorHome, CoordinatorSettings
 from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.settings import resolve
 from tests.world.s3 import BUCKET, Storage, storage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -169,3 +170,10 @@ def test_settings_name_a_directory_or_a_bucket(tmp_path: Path) -> None:
     both = json.dumps({"blob_bucket": "s3://bucket/hub", "blob_directory": str(tmp_path)})
     with pytest.raises(SettingsError, match="or in a bucket"):
         home.blobs(CoordinatorSettings.model_validate_json(both))
+
+
+@pytest.mark.parametrize("place", ["", ".", "/"])
+def test_directory_is_none_in_which_a_process_or_the_system_has_other_files(place: str) -> None:
+    said = {"COMMINGLE_COORDINATOR_BLOB_DIRECTORY": place}
+    with pytest.raises(SettingsError, match="BLOB_DIRECTORY: blob_directory: is to be the path of a directory of its"):
+        resolve(CoordinatorSettings, {}, "settings.json", said)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from commingle.coordinator.http import streams
 from commingle.coordinator.http.streams import Feed, Steps
@@ -373,16 +374,17 @@ def test_parties_of_a_release_are_shown_a_step_that_was_looked_up_once(
 
 
 @pytest.mark.slow
-def test_replica_hears_at_once_of_what_another_one_commits(postgres: PostgresServer) -> None:
+def test_replica_hears_at_once_of_what_another_one_commits_and_stops_without_a_fault(postgres: PostgresServer) -> None:
     postgres.empty()
     one, another = open_store(postgres.url), open_store(postgres.url)
     heard = threading.Event()
     one.on_event = heard.set
-    with one.listening():
+    with capture_logs() as logs, one.listening():
         assert heard.wait(60), "it looks when it begins to listen"
         heard.clear()
         with another.write() as tx:
             tx.events.add_membership(at=START, kind="enrolment", party="clinic", key="ab" * 32)
         assert heard.wait(60)
+    assert logs == []
     one.close()
     another.close()

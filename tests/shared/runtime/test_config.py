@@ -48,6 +48,16 @@ def test_command_line_counts_before_environment_and_that_before_file_and_that_be
     assert found["most_proposals"] == (50, "default")
 
 
+def test_collector_without_scheme_is_refused_at_start_and_not_at_its_first_span(
+    hub: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMINGLE_COORDINATOR_TRACES_TO", "collector:4318")
+    code, _, err = run_command(capsys, "config", "show", "coordinator", "--home", hub)
+    assert code != 0
+    assert "begin with http:// or https://" in err
+    assert "'--traces-to'" in err
+
+
 def test_secret_may_be_named_by_its_file_and_is_never_shown(
     hub: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_address_that_cannot_be_listened_on_is_our_error_that_names_it_and_the_o
 
 
 SERVICE = """
+import logging
 from fastapi import FastAPI
 from commingle.shared.runtime.telemetry import configure_logging
 from commingle.shared.runtime.problem import install_problems
@@ -115,6 +116,7 @@ install_problems(app, {})
 
 @app.get("/boom")
 def boom() -> None:
+    logging.getLogger("a.library").warning("one line,\\nand another", exc_info=RuntimeError("SENTINEL of a patient"))
     raise RuntimeError("SENTINEL of a patient")
 
 configure_logging(service="test")
@@ -136,7 +138,9 @@ def test_service_announces_its_address_serves_logs_no_message_of_a_fault_and_sto
     assert announced["event"] == "listening"
     assert announced["url"].startswith("http://127.0.0.1:")
     assert status == 500
-    assert "unexpected fault" in log
+    said = {each["event"]: each for each in map(json.loads, log.splitlines())}
+    assert said["unexpected fault"]["level"] == "error"
+    assert said["one line,\nand another"]["library"] == "a.library"
     assert "SENTINEL" not in log
     assert process.returncode in (0, -15)
 
