@@ -215,13 +215,15 @@ def _gap(r: Array, yy: float, b: Array, left: Array, terms: Array) -> float:
     """The duality gap of 1/2 |y - x b|^2 + l |b|_1 + d |b|^2 / 2: its distance to the least value is at most this.
 
     It is a lasso on rows x, sqrt(d) I and y, 0, whose residuals e have x^T e = left - d b. s e is dual for
-    s = min(1, l / max |x^T e|), and the gap is (1 + s^2) |e|^2 / 2 + l |b|_1 - s y^T e.
+    s = min(1, l / max |x^T e|), and the gap is (1 + s^2) |e|^2 / 2 + l |b|_1 - s y^T e. Where l is below what
+    x^T e is rounded by, that much is added to it: features have norm 1, so it is of the size of |y| and |b|_1.
     """
     lasso, ridge = float(terms[0]), float(terms[1])
     along = yy - float(r @ b)  # y^T e
     residuals = along - float(left @ b) + ridge * float(b @ b)
     most = float(np.abs(left - ridge * b).max())
-    s = min(1.0, lasso / most) if most else 1.0
+    rounding = float(np.finfo(float).eps) * (yy**0.5 + float(np.abs(b).sum()))
+    s = min(1.0, (lasso + rounding) / most) if most else 1.0
     return (1 + s**2) / 2 * residuals + lasso * float(np.abs(b).sum()) - s * along
 
 

@@ -240,7 +240,11 @@ class _OfLibraries(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = min(record.levelno, logging.CRITICAL) // 10 * 10  # structlog has names for these alone
-        structlog.get_logger().log(level, record.getMessage(), library=record.name)
+        try:
+            said = record.getMessage()
+        except Exception:  # noqa: BLE001 - its arguments do not fit it: that must not end what the library does
+            said = str(record.msg)
+        structlog.get_logger().log(level, said, library=record.name)
 
 
 def _with_trace(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -11,7 +11,7 @@ from tests.faults.simulation import simulate
 pytestmark = pytest.mark.slow
 ROUNDS = 15
 # of those that publish a third of their rounds: where the coordinator's clock jumps ahead, all that is open expires
-SEEDS = (0, 1, 2, 4)
+SEEDS = (0, 1)
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,7 @@ def attack(
     known: Sequence[Mapping[str, str]],
     headers: Mapping[str, str] | None = None,
     signer: RequestSigner | None = None,
-    examples: int = 20,
+    examples: int = 8,
 ) -> dict[Endpoint, set[int]]:
     """Send every operation what fits its OpenAPI document and what does not, and hold the answers against it.
 

@@ -28,7 +28,7 @@ from tests.party_agent.releasing import look
 from tests.world.consortium import AUTOMATIC, Consortium
 
 TABLES = ("entries", "to_read", "signatures", "datasets", "proposals", "regressions", "heads", "checks")
-TRIES = 150
+TRIES = 60
 
 
 @pytest.fixture

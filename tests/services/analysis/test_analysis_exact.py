@@ -250,17 +250,35 @@ def test_result_becomes_json_a_frame_and_html(result: Any) -> None:
     assert result._repr_html_().count("<tr") == len(frame) + 1
 
 
-@pytest.mark.slow
-def test_path_that_cannot_be_finished_in_time_says_so() -> None:
-    """Penalties of next to nothing on features of which some nearly follow from others."""
+def alike(apart: float, noise: float) -> PreparedMoments:
+    """60 features, each the one before it and a step, and a label that has nothing to do with them."""
     draw = np.random.default_rng(0)
-    rows = np.column_stack([np.cumsum(draw.normal(size=(400, 60)), axis=1), draw.normal(size=400)])
+    steps = np.cumsum(draw.normal(size=(400, 60)), axis=1)
+    rows = np.column_stack([draw.normal(size=(400, 1)) / apart + steps, draw.normal(size=400)])
     columns = np.column_stack([np.ones(400), rows / np.abs(rows).max(axis=0)])
     schema = tuple(NumericAttribute(name=f"x{i}", lower=-1, upper=1) for i in range(61))
-    released = PreparedMoments.of(moments_of(columns.T @ columns, schema, noise=1e-3, rows=400, n=400), schema)
-    path = lasso_path(released, "x60", penalties=np.geomspace(1e-200, 1e-300, 200).tolist())
-    assert any(said.startswith("For 200 of 200 penalties the coefficients are not exact") for said in path.warnings)
+    return PreparedMoments.of(moments_of(columns.T @ columns, schema, noise=noise, rows=400, n=400), schema)
+
+
+NEXT_TO_NOTHING = np.geomspace(1e-200, 1e-300, 200).tolist()
+
+
+@pytest.mark.slow
+def test_path_that_cannot_be_finished_in_time_says_so() -> None:
+    """Small penalties on features of which each nearly is the one before it."""
+    released = alike(1e-2, 1e-9)
+    for penalties in (NEXT_TO_NOTHING, np.geomspace(1e-3, 1e-6, 200).tolist()):
+        path = lasso_path(released, "x60", penalties=penalties)
+        assert any(said.startswith("For 200 of 200 penalties the coefficients are not exact") for said in path.warnings)
     assert not any("not exact" in said for said in lasso_path(released, "x60", penalties=[0.5, 0.2]).warnings)
+
+
+def test_lasso_of_penalties_below_all_rounding_is_least_squares_and_says_nothing_of_time() -> None:
+    released = alike(1e3, 1e-3)
+    path = lasso_path(released, "x60", penalties=NEXT_TO_NOTHING)
+    plain = ridge_path(released, "x60", penalties=[1e-300])
+    assert path.coefficients == pytest.approx(np.tile(plain.coefficients, (200, 1)), abs=1e-9)
+    assert path.warnings == plain.warnings
 
 
 @pytest.mark.parametrize("interval_for", ["table", "population"])
