@@ -30,7 +30,7 @@ _PLOT_ROWS, _PLOT_INCHES = 9, 8.0
 _COUNT = 50
 _FAILURE = 0.05
 _UPDATES = 1e9  # of coordinate descent, each of one product: about a second
-_MOST_SWEEPS, _BATCH = 100_000, 10
+_MOST_SWEEPS, _BATCH, _BATCH_UPDATES = 100_000, 10, 1e5  # of one call, which costs some 20 microseconds besides
 _CONVERGED, _NEAR = 1e-8, 1e-6  # duality gap over the target's variance
 _SINGULAR = 1e-15  # of the largest eigenvalue
 
@@ -197,13 +197,14 @@ def _elastic_net(x: Array, y: Array, penalties: Array, l1_ratio: float) -> tuple
     """Coordinate descent from each penalty's slopes to the next's, with a bound on the number of updates for all."""
     R, r, yy = x.T @ x, x.T @ y, float(y @ y)
     sweeps = min(_MOST_SWEEPS, max(1, int(_UPDATES / (len(penalties) * len(r) ** 2))))
+    at_once = max(_BATCH, int(_BATCH_UPDATES / len(r) ** 2))
     b, left = np.zeros_like(r), r.copy()
     slopes, far = np.empty((len(penalties), len(r))), 0
     for i, penalty in enumerate(penalties):
         terms = np.array([l1_ratio, 1 - l1_ratio]) * penalty
         gap, done = np.inf, 0
         while gap > _CONVERGED * yy and done < sweeps:
-            batch = min(_BATCH, sweeps - done)
+            batch = min(at_once, sweeps - done)
             loops("estimation").descend(R, b, left, terms, batch)
             gap, done = _gap(r, yy, b, left, terms), done + batch
         slopes[i] = b

@@ -282,9 +282,14 @@ def decode(kind: type[Model], payload: bytes, checks: Checks | None = None, *, r
     Raises DocumentError, with that `remedy` if it is not valid.
     """
     document = _parse(kind, payload, checks, remedy)
+    require_names_once(payload)
+    return document
+
+
+def require_names_once(payload: bytes) -> None:
+    """Raises DocumentError if an object of this JSON gives a name twice: readers do not agree which one counts."""
     # figures stay text: only the names are looked at
     json.loads(payload, object_pairs_hook=_refuse_names_given_twice, parse_float=str, parse_int=str)
-    return document
 
 
 def decode_canonical(kind: type[Model], payload: bytes, checks: Checks | None = None) -> Model:

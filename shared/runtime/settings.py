@@ -6,6 +6,7 @@ line counts before the environment, the environment before the file, and the fil
 
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
 
-from commingle.shared.documents.model import Version, as_written, explain
+from commingle.shared.documents.model import Version, as_written, explain, require_names_once
+from commingle.shared.errors import DocumentError
 from commingle.shared.runtime.cli import NEW_FILE, THREADS, emit, gathered, reads
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.files import read_given
@@ -65,23 +67,34 @@ def load_settings(kind: type[Kind], path: Path) -> Kind:
     """Settings from a JSON file; those of a service also from the environment."""
     if issubclass(kind, ServiceSettings):
         return gather(kind, path, os.environ)[0]
-    payload = _read(path) if issubclass(kind, HomeFile) else read_given(path)
+    payload = (_read(path) if issubclass(kind, HomeFile) else read_given(path)).removeprefix(BOM_UTF8)
     try:
-        return kind.model_validate_json(payload)
+        found = kind.model_validate_json(payload, strict=True)
     except ValidationError as error:
         raise _refused(str(path), error, as_written(payload), kind) from None
+    _require_names_once(payload, path)
+    return found
+
+
+def _require_names_once(payload: bytes, path: Path) -> None:
+    try:
+        require_names_once(payload)
+    except DocumentError as error:
+        raise SettingsError(f"{path}: {error}", remedy=error.remedy) from None
 
 
 def gather(kind: type[Service], path: Path | None, environment: Mapping[str, str]) -> tuple[Service, Mapping[str, str]]:
     """Settings of a service, and the path or variable that set each one; defaults have none."""
     if path is None:
         return resolve(kind, {}, "the environment", environment)
+    payload = _read(path).removeprefix(BOM_UTF8)
     try:
-        said = json.loads(_read(path))
-    except ValueError:
+        said = json.loads(payload)
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise SettingsError(f"{path}: Invalid JSON, or no object", remedy="Correct the file and start again.")
+    _require_names_once(payload, path)
     return resolve(kind, said, str(path), environment)
 
 
@@ -141,7 +154,7 @@ def _value(text: str) -> object:
 
 def _secret(file: Path, name: str, where: str) -> str:
     remedy = f"Make the file with {name} readable, or correct {name}_file, said in {where}."
-    return read_given(file, remedy=remedy).decode(errors="replace").strip()
+    return read_given(file, remedy=remedy).removeprefix(BOM_UTF8).decode(errors="replace").strip()
 
 
 token_option = click.option(

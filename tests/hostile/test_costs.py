@@ -6,13 +6,14 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from threading import Event
 from time import process_time
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
@@ -21,10 +22,13 @@ from starlette.requests import Request
 from commingle import ReleaseClient
 from commingle.coordinator.http.app import create_app as coordinator_app
 from commingle.coordinator.http.streams import Feed
+from commingle.services.analysis.paths import MAX_PENALTIES, lasso_path
 from commingle.services.learner.app import create_app
 from commingle.services.learner.computing import parse, plan, start_worker
 from commingle.services.learner.requests import PlanBody, PredictionBody
 from commingle.services.learner.source import ReleaseSource
+from commingle.shared.documents.schema import NumericAttribute
+from commingle.shared.estimation.prepared import PreparedMoments
 from commingle.shared.runtime.errors import RequestBodyError, TooCostlyError
 from commingle.shared.runtime.pool import (
     CPU_SECONDS,
@@ -35,6 +39,7 @@ from commingle.shared.runtime.pool import (
     WorkPool,
     client_of,
 )
+from tests.shared.estimation.tables import moments_of
 from tests.world.coordinator import Hub
 from tests.world.documents import study_file
 from tests.world.released import COORDINATOR, ServingCoordinator, published
@@ -280,16 +285,31 @@ def ticks(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
 
 
+def cost_in_a_worker(function: Callable[..., object], *arguments: object) -> float:
+    worker = start_worker()
+    try:
+        return float(worker.run(cost_of, (function, *arguments)))
+    finally:
+        worker.stop()
+
+
 @pytest.mark.slow
 def test_plan_of_eighteen_kilobytes_costs_less_than_any_request_may() -> None:
     """It cost 49 CPU seconds: a worker that goes beyond its limit is ended, and its job refused."""
     body = json.dumps(costly_plan()).encode()
     assert len(body) > 18_000
-    worker = start_worker()
-    try:
-        assert worker.run(cost_of, (plan, body)) < CPU_SECONDS
-    finally:
-        worker.stop()
+    assert cost_in_a_worker(plan, body) < CPU_SECONDS
+
+
+@pytest.mark.slow
+def test_path_of_three_features_that_are_nearly_one_costs_less_than_any_request_may() -> None:
+    """It cost 75 CPU seconds: what little a sweep of three features takes was asked for ten at a time."""
+    one, apart = np.random.default_rng(0).normal(size=(2, 400, 4))
+    rows = np.column_stack([np.ones(400), one[:, :1] / 10 + 1e-5 * np.cumsum(apart[:, :3], axis=1), one[:, 3] / 10])
+    schema = tuple(NumericAttribute(name=name, lower=-1, upper=1) for name in ("a", "b", "c", "y"))
+    released = PreparedMoments.of(moments_of(rows.T @ rows, schema, noise=1e-9, rows=400, n=400), schema)
+    penalties = np.geomspace(1e-200, 1e-300, MAX_PENALTIES).tolist()
+    assert cost_in_a_worker(partial(lasso_path, penalties=penalties), released, "y") < CPU_SECONDS
 
 
 @pytest.mark.slow

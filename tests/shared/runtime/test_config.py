@@ -61,7 +61,7 @@ def test_collector_without_scheme_is_refused_at_start_and_not_at_its_first_span(
 def test_secret_may_be_named_by_its_file_and_is_never_shown(
     hub: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (hub / "url").write_text(URL + "\n")
+    (hub / "url").write_text("\N{BYTE ORDER MARK}" + URL + "\n")
     monkeypatch.setenv("COMMINGLE_COORDINATOR_DATABASE_URL_FILE", str(hub / "url"))
     value, source = shown(capsys, "coordinator", "--home", hub)["database_url"]
     assert source == f"{hub / 'url'}, named by COMMINGLE_COORDINATOR_DATABASE_URL_FILE"
@@ -82,6 +82,8 @@ def test_secret_may_be_named_by_its_file_and_is_never_shown(
         ('{"serve": {"port": 99999}}', {}, "--port"),
         ("{}", {"PORT": "tcp://10.0.0.1:80"}, "--port"),
         ("[]", {}, "settings.json"),
+        ("[" * 100_000, {}, "settings.json: Invalid JSON"),
+        ('{"name": "a", "name": "b"}', {}, "settings.json: an object gives one name twice"),
         ("{}", {"DATABASE_URL_FILE": "/no/file"}, "cannot read /no/file"),
         ("{}", {"DATABASE_URL_FILE": "/no/file", "DATABASE_URL": URL}, "exclude each other"),
     ],
