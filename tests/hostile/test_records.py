@@ -60,8 +60,8 @@ KINDS: Mapping[str, tuple[Kind[Source], int]] = {  # with the number of neighbou
     "parquet of bytes": (Parquet(RAW), 5),
     "parquet of other types": (Parquet(ODD), 5),
     "folder": (Folder(PLAIN), 3),
-    "folder of bytes": (Folder(RAW), 5),
-    "folder of folders": (Folder(PLAIN, named=True), 3),
+    "folder of bytes": (Folder(RAW), 8),
+    "folder of folders": (Folder(PLAIN, named=True), 6),
     "excel": (Excel(), 8),
     "sqlite": (kinds.Sqlite(texts=False), 4),
     "sqlite, bytes as text": (kinds.Sqlite(texts=True), 8),
@@ -140,7 +140,7 @@ def test_query_that_looks_at_other_rows_is_refused_or_moves_nobody(tmp_path: Pat
 def test_row_that_is_pushed_is_refused_or_moves_no_other_of_its_piece(
     tmp_path: Path, name: str, record_property: Property
 ) -> None:
-    found = search(PIECES[name], tmp_path, image_of_piece, every=2, rows=people(twice=False))
+    found = search(PIECES[name], tmp_path, image_of_piece, every=4, rows=people(twice=False))
     record_property("neighbours", found.tried)
     assert found.tried > 30
     assert not found.moved, str(found)
