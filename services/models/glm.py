@@ -348,12 +348,14 @@ def _calibration(equation: Equation[Outcome], solved: Solved) -> tuple[Array, Ar
     sums, design, outcome, factors = equation.sums, solved.design, equation.law, equation.factors
     who = np.hstack([np.eye(len(f.labels))[equation.rows.codes[:, j]] for j, f in enumerate(factors)])
     columns, mu = np.vstack([f.indicators for f in factors]), outcome.mean(design.X, solved.b)
-    per = design.weights * outcome.expected_per(design.X, solved.b)
-    expected = (design.weights * mu) @ who / np.maximum(per @ who, 1e-12)
+    weights = np.maximum(design.weights @ who, 1e-12)
+    per = np.maximum((design.weights * outcome.expected_per(design.X, solved.b)) @ who, 1e-12)
+    expected = (design.weights * mu) @ who / per
     with_event, with_outcome = products(columns, outcome.value[None]), products(columns, outcome.per[None])
     observed, forms = ratios(sums, with_event, with_outcome)
     people, _ = sums.crossed(columns, outcome.per[None])
-    variance = np.diag(sums.covariance(forms)) + outcome.variance(expected) / np.maximum(people.ravel(), 1.0)
+    drawn = outcome.drawn(expected, per / weights, weights) / np.maximum(people.ravel(), 1.0)
+    variance = np.diag(sums.covariance(forms)) + drawn
     few = np.zeros(len(columns), np.bool_)
     if outcome.counted:
         counts, noise = sums.crossed(columns, np.array(outcome.counted))

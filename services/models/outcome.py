@@ -69,6 +69,11 @@ class Outcome(Law):
     def variance(self, mean: Array) -> Array:
         """(N,) of y, by its mean."""
 
+    def drawn(self, mean: Array, per: Array, w: Array) -> Array:
+        """(t,) variances of y less `mean` times `per` by level, in units of `per`; `w` are the people there."""
+        del per, w
+        return self.variance(mean)
+
     @abstractmethod
     def prediction(self, X: Array, b: Array) -> Array:
         """What users are told of rows: (N,) expected y, or (N, K) chances of levels."""
@@ -157,12 +162,17 @@ class Scalar(Outcome):
         return np.asarray(half.T @ half)
 
     def spread(self, X: Array, w: Array, b: Array) -> Array:
-        # of a count times its dispersion, (E y^2 - E mu^2) / E mu
-        if self.square is None:
-            return self.slope(X, w, b)
-        mu = self.mean(X, b)
-        dispersion = max((self.square - float(w @ mu**2)) / float(w @ mu), 0.1)
-        return dispersion * self.slope(X, w, b)
+        # of a count times its dispersion
+        return (1.0 if self.square is None else self.dispersion(w, self.mean(X, b))) * self.slope(X, w, b)
+
+    def dispersion(self, w: Array, mean: Array, kept: float = 1.0) -> float:
+        """(E y^2 - kept E mean^2) / E mean, at least 0.1: over people with a count, whom `square` is of."""
+        each = w / w.sum()
+        return max((float(self.square or 0) - kept * float(each @ mean**2)) / float(each @ mean), 0.1)
+
+    def drawn(self, mean: Array, per: Array, w: Array) -> Array:
+        del per
+        return self.variance(mean) if self.square is None else self.dispersion(w, mean) * mean
 
     def mean(self, X: Array, b: Array) -> Array:
         return self.link_inverse(X @ b)

@@ -174,12 +174,21 @@ class Rates(Scalar):
         # and below 0 where an event ends the time
         time, count = self.means(X, b)
         rate, variance = count / time, self._variance(w, time)
-        dispersion = max((float(self.square or 0) - float(w @ count**2)) / float(w @ count), 0.1)
+        dispersion = self.dispersion(w, count)
         least = -np.sqrt(dispersion * float(w @ count) / max(float(w @ (rate**2 * variance)), LEAST))
         follows = (self.time_count - float(w @ (time * count))) / max(float(w @ (rate * variance)), LEAST)
         both = float(np.clip(follows, least, 1.0)) * rate * variance
         of_count = np.maximum(dispersion * count, 0.1 * count + both**2 / np.maximum(variance, LEAST))
         return _blocks(X, w, [[variance, both], [both, of_count]])
+
+    def drawn(self, mean: Array, per: Array, w: Array) -> Array:
+        # of y - r t: E(t^2) and E(t y) of a level are taken to be in proportion to T^2 and r T^2, T its mean time
+        time, each = per / self.unit, w / w.sum()
+        squares, both = (
+            of / float(each @ (by * time**2))
+            for of, by in ((self.time_square, np.ones_like(mean)), (self.time_count, mean * self.unit))
+        )
+        return self.dispersion(w, mean * per, 2 * both - squares) * mean
 
     def unseen(self, X: Array, w: Array, b: Array) -> Array:
         # of t alone: x t, and x t times the rate

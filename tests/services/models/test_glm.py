@@ -141,6 +141,28 @@ def test_rate_ratios_without_noise_are_those_of_the_rows_with_their_dispersion()
     assert found.auc is None
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_errors_of_a_count_are_of_the_people_who_have_it_and_as_wide_as_its_dispersion(missing: float) -> None:
+    draw, n = np.random.default_rng(4), 20_000
+    old, known = draw.integers(0, 2, n), draw.random(n) >= missing
+    visits = np.minimum(draw.poisson(np.exp(0.5 * old) * draw.gamma(0.5, 2, n)), 30).astype(float)
+    attributes = (
+        NumericAttribute(name="visits", lower=0, upper=30, missing="indicator"),
+        BinaryAttribute(name="age", levels=("young", "old")),
+    )
+    cells = {
+        "visits": [visit if so else None for visit, so in zip(visits.tolist(), known.tolist(), strict=True)],
+        "age": np.array(["young", "old"])[old].tolist(),
+    }
+    found = glm(release_of(attributes, (1, 1), cells, epsilon=WITHOUT), "visits ~ age", family="poisson")
+    y, X = visits[known], np.column_stack([np.ones(n), old])[known]
+    assert found.standard_errors == pytest.approx(
+        sm.GLM(y, X, family=sm.families.Poisson()).fit(scale="X2").bse, rel=0.1
+    )
+    drawn = [y[X[:, 1] == level].std() / np.sqrt(np.sum(X[:, 1] == level)) for level in (0, 1)]
+    assert found.observed_errors == pytest.approx(drawn, rel=0.25)  # one dispersion for both
+
+
 def test_proportional_odds_without_noise_are_near_those_of_maximum_likelihood_on_the_rows() -> None:
     found, cells = glm(release(), f"pain ~ {FEATURES}", family="ordinal"), people()
     known = np.array([cell is not None for cell in cells["pain"]])

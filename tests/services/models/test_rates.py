@@ -111,6 +111,12 @@ def test_rates_per_day_are_shown_with_four_significant_digits() -> None:
     assert ratios.numerals()[1] == f"{found.ratios[1]:.3f}"
 
 
+def error_of_rate(falls: NDArray[np.float64], years: NDArray[np.float64]) -> float:
+    """That of drawing people, by what each has beside the rate of all."""
+    left = falls - years * falls.sum() / years.sum()
+    return float(np.sqrt(np.sum(left**2)) / years.sum())
+
+
 def test_calibration_is_of_rates() -> None:
     cells = people()
     found = rates_of(cells)
@@ -119,7 +125,18 @@ def test_calibration_is_of_rates() -> None:
         at, here = found.levels.index(f"{name}[{level}]"), np.array(cells[name]) == level
         assert found.observed[at] == pytest.approx(falls[here].sum() / years[here].sum(), rel=0.01)
         assert found.expected[at] == pytest.approx(found.observed[at], rel=0.01)
-        assert found.observed_errors[at] == pytest.approx(found.observed[at] / np.sqrt(falls[here].sum()), rel=0.05)
+        assert found.observed_errors[at] == pytest.approx(error_of_rate(falls[here], years[here]), rel=0.05)
+
+
+def test_calibration_of_rates_that_differ_between_people_is_as_unsure_as_the_rows() -> None:
+    draw, cells = np.random.default_rng(6), people()
+    years = np.array(cells["years"])
+    falls = np.minimum(draw.poisson(years * draw.gamma(0.5, 2, N)), 30)
+    wide = (NumericAttribute(name="falls", lower=0, upper=30), *ATTRIBUTES[1:])
+    found = rates_of({**cells, "falls": falls.astype(float).tolist()}, wide)
+    for name, level in (("sex", "f"), ("age", "young"), ("smoker", "no")):
+        at, here = found.levels.index(f"{name}[{level}]"), np.array(cells[name]) == level
+        assert found.observed_errors[at] == pytest.approx(error_of_rate(falls[here], years[here]), rel=0.25)
 
 
 def test_time_that_was_cut_is_warned_of() -> None:
