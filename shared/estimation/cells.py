@@ -239,11 +239,10 @@ class Cells:
 
     def sums(self, rows: Array, columns: Array) -> tuple[Array, Array]:
         """Counts by weights, `rows` (c, L1) and `columns` (d, L2): (c, d), and their covariance (c d, c d)."""
-        found, size = rows @ self.counts @ columns.T, len(rows) * len(columns)
-        drawn = np.einsum(
-            "ia,ja,kb,lb,ab->ikjl", rows, rows, columns, columns, np.maximum(self.counts, 0.0), optimize=True
-        )
-        return found, self.noise.of(rows, columns).covariance + drawn.reshape(size, size)
+        c, d = len(rows), len(columns)
+        two_rows, two_columns = ((one[:, None] * one).reshape(-1, one.shape[1]) for one in (rows, columns))
+        drawn = (two_rows @ np.maximum(self.counts, 0.0) @ two_columns.T).reshape(c, c, d, d).transpose(0, 2, 1, 3)
+        return rows @ self.counts @ columns.T, self.noise.of(rows, columns).covariance + drawn.reshape(c * d, c * d)
 
     def filled(self) -> "Cells":
         """Without levels that hardly anybody may have."""

@@ -177,8 +177,9 @@ class TableNoise:
         return np.tensordot(weights, self.of_cells, axes=2)
 
     def of(self, rows: Array, columns: Array) -> "TableNoise":
-        half = np.einsum("ca,db,abkl->cdkl", rows, columns, self.of_cells, optimize=True)
-        return TableNoise(np.einsum("cdkl,ek,fl->cdef", half, rows, columns, optimize=True))
+        (c, a), (d, b) = rows.shape, columns.shape
+        half = columns @ (rows @ self.of_cells.reshape(a, -1)).reshape(c, b, a * b)
+        return TableNoise(rows @ half.reshape(c, d, a, b) @ columns.T)
 
 
 def inverse_form(apply: Callable[[Array], Array], scale: Array, x: Array) -> float:
