@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,14 +77,15 @@ def collecting() -> Iterator[tuple[Collector, str]]:
 
 @contextmanager
 def released(root: Path, commingle: Commingle) -> Iterator[tuple[str, datetime]]:
-    """Real processes, tables whose ids and texts are known, and a release of moments that was published."""
-    consortium = Consortium(commingle, root, MEMBERS)
+    """Services of that installation, tables whose ids and texts are known, and a published release of moments."""
+    consortium = Consortium(Loaded(), root, MEMBERS)
     consortium.prepare()
     for name, (column,) in MEMBERS.items():
         table = root / f"{name}.csv"
         rows = [f"{MARK}-{number},{number / 60},{MARK} {number}" for number in range(60)]
         table.write_text("\n".join([f"id,{column},note", *rows]))
         consortium.register(name, table)
+    consortium = replace(consortium, commingle=commingle)
     with ExitStack() as stack:
         _, url = stack.enter_context(consortium.coordinator())
         stack.enter_context(consortium.agents())
@@ -131,7 +133,7 @@ def test_nothing_is_sent_that_the_environment_asks_of_libraries(
     collector, url = told
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-    with released(tmp_path, Commingle()):  # whose commands load their libraries under that environment, too
+    with released(tmp_path, Commingle()):  # which loads its libraries under that environment
         pass
     assert collector.bodies == []
 
