@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
 from threading import Event
-from time import process_time
 from typing import Any
 
 import httpx
@@ -39,6 +38,7 @@ from commingle.shared.runtime.pool import (
     WorkPool,
     client_of,
 )
+from tests.hostile.jobs import cost_of, spin
 from tests.shared.estimation.tables import moments_of
 from tests.world.coordinator import Hub
 from tests.world.documents import study_file
@@ -267,18 +267,6 @@ def test_sixty_forecasts_of_one_client_are_refused_but_for_the_allowed_and_reads
     limited(attack)()
     assert gate.begun == ["forecast_of"]  # who asked while it was computed was answered with it
     hub.close()
-
-
-def cost_of(function: Callable[..., object], *arguments: object) -> float:
-    """CPU seconds of this process, all of its threads."""
-    before = process_time()
-    function(*arguments)
-    return process_time() - before
-
-
-def spin() -> None:
-    while True:
-        pass
 
 
 def ticks(process: int) -> int:
