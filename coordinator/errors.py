@@ -71,5 +71,9 @@ class LostBlobError(StorageError):
     """A file that was stored is not in the blob directory any more, although the directory is, or has other bytes."""
 
 
+class DamagedDatabaseError(StorageError):
+    """The database's file is cut, altered or no database."""
+
+
 class UnreachableDatabaseError(StorageError):
     """The database does not answer, or not to this coordinator."""

@@ -327,11 +327,14 @@ def restore_backup(file: Path, home: CoordinatorHome) -> bool:
     """Make a home of a backup. Whether the database has still to be restored from the dump in it."""
     with reading_archive(file, home.path) as folder:
         restored = CoordinatorHome(folder)
-        settings = load_settings(CoordinatorSettings, restored.settings)
-        load_signing_key(restored.signing_key)
         dumped = (folder / _DUMP).exists()
         if not dumped and not (folder / _DATABASE).exists():
-            raise SettingsError(f"{file} is not a coordinator's backup", remedy="It has no database in it.")
+            raise SettingsError(
+                f"{file} is not a coordinator's backup: it has no database in it",
+                remedy="Give the file that commingle coordinator backup wrote.",
+            )
+        settings = load_settings(CoordinatorSettings, restored.settings)
+        load_signing_key(restored.signing_key)
         elsewhere = settings.blob_directory
         if elsewhere is not None and (folder / "blobs").exists():
             if elsewhere.exists():

@@ -3,7 +3,7 @@
 from commingle.shared.documents.statements import RejectionReason
 from commingle.shared.errors import CommingleError
 from commingle.shared.errors import DataError as DataError  # noqa: PLC0414 - the agent's name for it too
-from commingle.shared.runtime.errors import BusyError
+from commingle.shared.runtime.errors import BusyError, RemoteError
 
 
 class AgentError(CommingleError):  # something a party's operator has to look at
@@ -77,6 +77,10 @@ class AgentRunningError(AgentError):  # another process works on this home direc
 
 class PeerError(AgentError):  # another user's process listens in the agent's place
     code = "peer"
+
+
+class OtherNameError(RemoteError):  # the coordinator knows this member's key under another name
+    code = "other-name"
 
 
 class SourceRefusedError(AgentError):  # a table that the caller may not register, or that nobody may

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 
 from commingle.coordinator.coordinator import Coordinator, require_release
+from commingle.coordinator.errors import UnknownError
 from commingle.coordinator.http.views import decode_cursor, encode_cursor, release_details
 from commingle.shared.documents.spec import headline_of
 from commingle.shared.errors import CommingleError
@@ -28,6 +29,8 @@ def create_console(coordinator: Coordinator, door: Door) -> FastAPI:
     def show(request: Request, page: str, context: Callable[[], Mapping[str, Any]]) -> Response:
         try:
             return site.page(page, {"csrf": console.session(request).csrf, **context()})
+        except UnknownError as error:
+            return console.unknown(error.diagnostics())
         except CommingleError as error:
             return console.unanswered(error.diagnostics())
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from commingle.coordinator.errors import StorageError
+from commingle.coordinator.errors import DamagedDatabaseError, StorageError
 from commingle.shared.errors import DocumentError, MissingExtraError
 from commingle.shared.runtime.errors import SettingsError
 
@@ -61,6 +61,8 @@ _CAUSES = {
     "SQLITE_LOCKED": _HELD,
     "55P03": _HELD,
 }
+_OF_DAMAGE = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
+_RESTORE = "Stop the coordinator, move its home aside and restore the newest backup (docs/operations.md)."
 _POOL = {"pool_size": 8, "max_overflow": 16, "pool_timeout": WAIT_SECONDS}
 _SQLITE_POOL = _POOL | {"pool_size": 24, "max_overflow": 0}  # to open the file again costs more than to keep it open
 
@@ -213,5 +215,7 @@ def _as_storage_error() -> Iterator[None]:
         which = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
         _log.error("database fault", error=type(cause).__name__, code=which)
         code = "_".join(str(which).split("_")[:2])  # SQLite's own, without what says more
+        if code in _OF_DAMAGE:
+            raise DamagedDatabaseError("the database is damaged", remedy=_RESTORE) from error
         said, remedy = _CAUSES.get(code, (f"the database does not work ({type(cause).__name__})", _REPEAT))
         raise StorageError(said, remedy=remedy) from error

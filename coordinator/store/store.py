@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, exists, func, insert, not_, or_, select
 
-from commingle.coordinator.errors import StorageError, UnreachableDatabaseError
+from commingle.coordinator.errors import DamagedDatabaseError, StorageError, UnreachableDatabaseError
 from commingle.coordinator.store.database import Database, Part, as_recorded
 from commingle.coordinator.store.members import Access, LinkageKeys, Members, WitnessedHeads
 from commingle.coordinator.store.releases import Releases
@@ -286,7 +286,7 @@ def migrate(database: Database, *, has_files: Callable[[], bool] = lambda: False
     except CommandError:
         raise _foreign() from None
     except StorageError as error:
-        if error.__cause__ is None:  # the database answered
+        if error.__cause__ is None or isinstance(error, DamagedDatabaseError):  # the database answered
             raise
         cause = getattr(error.__cause__, "orig", None) or error.__cause__
         said = (str(cause).splitlines() or [""])[0]

@@ -48,7 +48,7 @@ from commingle.shared.documents.spec import headline_of
 from commingle.shared.documents.subject_ids import EXACT, RULE_NAMES
 from commingle.shared.errors import CommingleError
 from commingle.shared.runtime.csv_format import USUAL, Decimal, Encoding, Separator
-from commingle.shared.runtime.errors import SettingsError
+from commingle.shared.runtime.errors import RemoteProblemError, SettingsError
 from commingle.shared.runtime.pages.doors import ConsolePages, Door, Session
 from commingle.shared.runtime.pages.site import Site, read_form
 from commingle.shared.runtime.settings import system_clock
@@ -145,6 +145,8 @@ class _Pages:
         except CommingleError as fault:
             if UnauthorisedError.code in {fault.code, getattr(fault, "problem", "")}:
                 return self._console.ended(self._session)
+            if isinstance(fault, RemoteProblemError) and fault.says_unknown:
+                return self._console.unknown(fault.diagnostics())
             return self._console.unanswered(fault.diagnostics())
         shown = {"csrf": self._session.csrf, "person": self._session.person, **told, "error": error}
         return self._site.page(page, shown, status=409 if error else 200)

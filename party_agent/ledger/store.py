@@ -352,8 +352,8 @@ class Requests:
             rows = db.execute("SELECT id FROM regressions ORDER BY rowid DESC").fetchall()
         return [row["id"] for row in rows]
 
-    def since(self, moment: datetime) -> int:
-        """How many were paid for after an aware moment."""
+    def between(self, begin: datetime, end: datetime) -> int:
+        """How many were paid for between two aware moments."""
         with self.store.reading() as db:
             rows = db.execute("SELECT created FROM regressions").fetchall()
-        return sum(datetime.fromisoformat(row["created"]) > moment for row in rows)
+        return sum(begin < datetime.fromisoformat(row["created"]) < end for row in rows)

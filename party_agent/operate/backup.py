@@ -59,6 +59,11 @@ def write_backup(home: Home, out: Path) -> tuple[str, ...]:
     population = home.settings().population
     if out.exists():
         raise ConflictError(f"{out} exists already", remedy="Give every backup a name of its own.")
+    if not home.database.exists():
+        raise SettingsError(
+            f"{home.root} is not a member's home: it has no ledger in it",
+            remedy="Give the --home of a member; if its ledger is lost, keep the backups that there are.",
+        )
     files = _files(home)
     with writing_archive(out) as (folder, add):
         try:
@@ -78,10 +83,13 @@ def restore_backup(file: Path, home: Home) -> str:
     """Make a home of a backup; returns in words what its ledger holds."""
     with reading_archive(file, home.root) as folder:
         restored = Home(folder)
+        if not restored.database.exists():
+            raise SettingsError(
+                f"{file} is not a member's backup: it has no ledger in it",
+                remedy="Give the file that commingle party backup wrote.",
+            )
         population = restored.settings().population
         restored.identity()
-        if not restored.database.exists():
-            raise SettingsError(f"{file} is not a member's backup", remedy="It has no ledger in it.")
         return _verify(restored.database, population, remedy="Restore another backup.")
 
 

@@ -17,7 +17,7 @@ from commingle.party_agent.ledger.store import catch_up, in_words, open_to_read,
 from commingle.party_agent.operate.compose import calling
 from commingle.party_agent.rounds.party import Outbox
 from commingle.party_agent.rounds.proposals import REJECT_IT, lost
-from commingle.party_agent.rounds.witnesses import SET_BACK, opened_heads
+from commingle.party_agent.rounds.witnesses import SET_BACK, opened_heads, require_own_name
 from commingle.party_agent.wire.local_socket import AGENT_URL, AgentTransport, process_at
 from commingle.party_agent.wire.owner_words import Viewer, miscounted, sees_counts
 from commingle.shared import loops
@@ -36,6 +36,8 @@ _TIMEOUT_SECONDS = 10.0
 _HANDSHAKE_SECONDS = 2.0  # on this machine
 _DAY = timedelta(days=1)
 _RESTORE = "Stop the agent and restore the newest backup; never start with an older ledger (docs/operations.md)."
+_CLOSED = ("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_READONLY")  # which say nothing about what is in it
+_OPEN = "Run the command as the user that owns the home, and check the modes of the home and of its files."
 
 
 def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR) -> Iterator[Check]:
@@ -98,7 +100,10 @@ def _ledger(home: Home) -> Iterator[sqlite3.Connection]:
             connection.execute("BEGIN")  # all as it is at one moment, while the agent goes on
             yield connection
     except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:  # its text may quote what stands in it
-        raise LedgerError(f"{home.database} cannot be read ({type(error).__name__})", remedy=_RESTORE) from None
+        name = getattr(error, "sqlite_errorname", None)
+        closed = name is not None and name.startswith(_CLOSED)
+        said = f"{home.database} cannot be read ({name or type(error).__name__})"
+        raise LedgerError(said, remedy=_OPEN if closed else _RESTORE) from None
 
 
 def _integrity(home: Home) -> str:
@@ -243,6 +248,7 @@ def _coordinator(membership: Membership, now: datetime) -> str:
 def _enrolled(home: Home, membership: Membership, now: datetime) -> str:
     with calling(home, membership, clock=lambda: now) as client:
         client.ledger_heads()  # for members alone, as which this one signs
+        require_own_name(home.identity(), client)
     return f"{home.identity().name} is a member there"
 
 

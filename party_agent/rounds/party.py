@@ -129,15 +129,18 @@ class Party:
         return () if short is None else (Finding("epsilon_cap", short.reason, "budget"),)
 
     def spent_on_today(self) -> int:
-        """Releases approved, whatever became of them, and regressions paid for within the last 24 hours."""
-        yesterday = self.clock() - _DAY
+        """Releases approved, whatever became of them, and regressions paid for within the last 24 hours.
+
+        A date more than a day ahead was given while the clock was wrong: it would count until that day.
+        """
+        yesterday, tomorrow = self.clock() - _DAY, self.clock() + _DAY
         # none is approved after it expired
         approved = sum(
-            self._approved_at(release, charge) > yesterday
+            yesterday < self._approved_at(release, charge) < tomorrow
             for release, charge in self.ledger.charges().items()
             if charge.terms.kind == "release" and charge.terms.expires > yesterday
         )
-        return approved + Requests(self.store).since(yesterday)
+        return approved + Requests(self.store).between(yesterday, tomorrow)
 
     def _approved_at(self, release: str, charge: Charge) -> datetime:
         for kind in ("approval", adopted_kind("approval")):

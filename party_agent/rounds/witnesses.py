@@ -15,7 +15,7 @@ from threading import RLock
 
 import structlog
 
-from commingle.party_agent.errors import StaleLedgerError
+from commingle.party_agent.errors import OtherNameError, StaleLedgerError
 from commingle.party_agent.home.home import Identity, Membership
 from commingle.party_agent.ledger.ledger import Ledger
 from commingle.party_agent.ledger.store import AgentStore
@@ -38,6 +38,7 @@ from commingle.shared.release.charge import GENESIS, adopted_kind
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteError, RemoteProblemError
 from commingle.shared.runtime.settings import Clock
+from commingle.shared.text import quoted
 from commingle.shared.wire import ReleaseDetails
 
 _log = structlog.get_logger()
@@ -228,6 +229,7 @@ class Witnesses:
         aim, proposals = witness.wanted, self.proposals
         if witness.done == aim:
             return
+        require_own_name(self.identity, witness.client)
         over = proposals.finished(witness.coordinator)
         listed = [one.id for one in witness.client.releases(self.identity.name, over_too=True) if one.id not in over]
         wanted = dict.fromkeys([*listed, *proposals.unfinished(witness.coordinator)])
@@ -331,6 +333,19 @@ class Witnesses:
                 db.execute("DELETE FROM heads WHERE coordinator = ? AND party = ?", (witness.coordinator, party))
                 if signed is not None:
                     db.execute("INSERT INTO heads VALUES (?, ?, ?)", (witness.coordinator, party, encode(signed)))
+
+
+def require_own_name(identity: Identity, client: CoordinatorClient) -> None:
+    """Raises OtherNameError: under another name a member finds neither its releases nor its ledger's heads."""
+    key = identity.signing_key.verifying_key.raw.hex()
+    names = [member.name for member in client.members() if member.signing_key == key]
+    if names and identity.name not in names:
+        raise OtherNameError(
+            f"{client.url} knows this member's key under the name {quoted(names[0])}, and this home has the name "
+            f"{quoted(identity.name)}",
+            remedy=f'A member keeps the name it enrolled with. Write "name": "{names[0]}" into HOME/settings.json if '
+            "it was changed there, and start the agent again; if not, ask the coordinator's operator.",
+        )
 
 
 def opened_heads(items: tuple[SignedDocument, ...]) -> dict[str, Opened]:

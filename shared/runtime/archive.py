@@ -16,6 +16,7 @@ from commingle.shared.runtime.errors import SettingsError
 from commingle.shared.runtime.files import close_to_others, open_plain, write_durably
 
 _PIECE = 1 << 20
+_END = bytes(2 * tarfile.BLOCKSIZE)
 
 
 @contextmanager
@@ -49,14 +50,21 @@ def reading_archive(file: Path, home: Path) -> Iterator[Path]:
             close_to_others(restored)
             with open_plain(file) as packed, tarfile.open(fileobj=packed) as tar:
                 tar.extractall(restored, filter="data")
+                packed.seek(tar.offset)
+                if packed.read(len(_END)) != _END:  # cut off between two files, which tarfile takes for the end
+                    raise tarfile.ReadError
             for directory in (path for path in restored.rglob("*") if path.is_dir()):
                 close_to_others(directory)
             yield restored
             if home.exists():
                 home.rmdir()
             shutil.move(restored, home)
-    except (OSError, tarfile.TarError) as error:
-        said = getattr(error, "strerror", None) or type(error).__name__
+    except tarfile.TarError:
+        raise SettingsError(
+            f"{file} is not a whole backup", remedy="Copy it here again; if it is like this, use another backup."
+        ) from None
+    except OSError as error:
+        said = error.strerror or type(error).__name__
         raise SettingsError(f"cannot restore {file} ({said})", remedy="Check both paths and the disk.") from None
 
 

@@ -10,6 +10,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -22,6 +23,7 @@ from commingle.shared.errors import DocumentError
 from commingle.shared.runtime.cli import NEW_FILE, THREADS, emit, gathered, reads
 from commingle.shared.runtime.errors import ANOTHER_VERSION, SettingsError
 from commingle.shared.runtime.files import read_given
+from commingle.shared.text import quoted
 
 if TYPE_CHECKING:  # slow to load, and a service has no use for it
     from rich.console import Console
@@ -163,12 +165,25 @@ token_option = click.option(
     help="A file with a bearer token, if the coordinator's releases are not public.",
 )
 
+
+def _proxies(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    for text in given:
+        try:
+            ip_network(text)
+        except ValueError:
+            raise click.BadParameter(
+                f"{quoted(text)} is to be an address or a network, such as 10.0.0.2, fd00::2 or 10.0.0.0/24"
+            ) from None
+    return given
+
+
 trusted_proxies_option = click.option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="The address of a reverse proxy whose X-Forwarded-For names the client. Repeatable.",
+    callback=_proxies,
+    help="The address, or network, of a reverse proxy whose X-Forwarded-For names the client. Repeatable.",
 )
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+import tarfile
 from collections.abc import Callable
 from contextlib import closing, redirect_stdout, suppress
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from commingle.__main__ import main
+from commingle.coordinator.errors import DamagedDatabaseError
 from commingle.coordinator.home import CoordinatorHome, open_coordinator
 from commingle.coordinator.upkeep_cli import examine_home
 from commingle.shared.runtime.settings import system_clock
@@ -211,6 +213,11 @@ def test_backup_of_a_home_in_order_is_one_and_serves_what_was_published(
     restored_home = command.json("restore", tmp_path / "hub.tar", "--home", backup)
     assert restored_home["next"] == [f"commingle coordinator {each} --home {backup}" for each in ("doctor", "serve")]
     assert command("restore", tmp_path / "hub.tar", "--home", backup)[0] == 1  # it overwrites nothing
+    with tarfile.open(tmp_path / "hub.tar") as tar:
+        last = tar.getmembers()[-1]
+    (tmp_path / "half.tar").write_bytes((tmp_path / "hub.tar").read_bytes()[: last.offset])
+    code, _, err = command("restore", tmp_path / "half.tar", "--home", tmp_path / "half")
+    assert (code, "half.tar is not a whole backup" in err) == (1, True)
     assert failed(backup) == {}
     restored = opened(backup)
     assert restored.published(proposed) == files
@@ -241,3 +248,17 @@ def test_folder_of_a_home_that_others_can_enter_is_closed_when_it_is_opened(home
     (home / folder).chmod(0o755)
     with open_coordinator(home):
         assert (home / folder).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("length", [4096, 30000])
+@pytest.mark.parametrize("first", [b"", b"not a database"])
+def test_database_that_was_cut_or_altered_is_told_to_be_restored(published: Path, length: int, first: bytes) -> None:
+    file = published / "coordinator.sqlite"
+    file.write_bytes(first + file.read_bytes()[len(first) : length])
+    found = examine_home(CoordinatorHome(published), url=None, ca_file=None, now=system_clock())
+    check = next(check for check in found if not check.ok)
+    assert check.name == "database"
+    assert "restore the newest backup" in check.remedy
+    with pytest.raises(DamagedDatabaseError) as refused, open_coordinator(published):
+        pass
+    assert "restore the newest backup" in refused.value.remedy

@@ -299,6 +299,9 @@ class LocalUser:
     def edit_policy(self, **rules: Any) -> None:
         self.home.save_policy(AUTOMATIC.model_copy(update=rules))
 
+    def edit_settings(self, **changes: Any) -> None:
+        self.home.save_settings(self.home.settings().model_copy(update=changes))
+
     def link(self, target: Path, link: Path) -> Path:
         """A symbolic link where the party's own system may put tables."""
         link.symlink_to(target)

@@ -48,6 +48,15 @@ def test_every_alert_asks_for_metrics_that_there_are_and_says_what_to_do(served:
     assert asked([rule["expr"] for rule in rules]) <= served
 
 
+def test_alerts_that_compare_two_states_ignore_the_state_or_prometheus_finds_no_pair() -> None:
+    rules = [rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    pairs = [re.split(r"\band\b", expr) for expr in rules if re.search(r"\band\b", expr)]
+    assert pairs
+    for left, right in pairs:
+        states = {state for side in (left, right) for state in re.findall(r'state="(\w+)"', side)}
+        assert len(states) == 1 or right.split("commingle_")[0].strip().startswith("ignoring (state)")
+
+
 def test_every_panel_of_the_dashboard_asks_for_metrics_that_there_are(served: set[str]) -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     targets = [target["expr"] for panel in panels for target in panel["targets"]]

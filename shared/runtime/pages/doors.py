@@ -408,6 +408,10 @@ class ConsolePages:
         """The answer for a page whose contents could not be asked for."""
         return self._site.refused("This could not be asked", said, status=502, back=True)
 
+    def unknown(self, said: str) -> Response:
+        """The answer for a page about something that is not there."""
+        return self._site.refused("Nothing to see here", said, status=404, back=True)
+
     def ended(self, session: Session) -> Response:
         """The answer where the token of a session has ended, and so has the session."""
         self._door.forget(session)

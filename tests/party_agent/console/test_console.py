@@ -330,6 +330,12 @@ def test_what_the_agent_refuses_is_refused_here_too(
     assert (answer.status_code, "no answer" in answer.text) == (409, True)
 
 
+def test_unknown_proposal_is_not_found_on_its_page(inside: httpx.Client) -> None:
+    answer = inside.get(f"/proposals/{'0' * 64}")
+    assert (answer.status_code, "commingle party proposals" in answer.text) == (404, True)
+    assert "could not be asked" not in answer.text
+
+
 def test_agent_that_cannot_be_asked_is_said_to_be_that(door: LinkDoor, local: LocalApi) -> None:
     nothing = InProcess(FastAPI())
     app = create_console(local.agents.home, door, lambda _: PartyClient.over(nothing))

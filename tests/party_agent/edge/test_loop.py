@@ -15,8 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from commingle.party_agent.edge.loop import Backoff, Listener, Loop, explained
+from commingle.party_agent.errors import OtherNameError
 from commingle.shared.runtime.coordinator_client import CoordinatorClient
 from commingle.shared.runtime.errors import NonsenseError, RemoteProblemError, UnreachableError
+from tests.hostile.actors import LocalUser
 from tests.party_agent.releasing import publish
 from tests.world.command import eventually
 from tests.world.consortium import BY_HAND, Consortium, CrashError, Noise
@@ -52,6 +54,22 @@ def test_coordinator_that_is_back_waits_ten_seconds_at_most(pair: Consortium) ->
         assert loop.trouble is None
     assert "clinic" in pair.coordinator.found(release).approvals
     assert [log["event"] for log in logs].count("reachable again") == 1
+
+
+@pytest.mark.parametrize("name", ["clinic2", "insurer"])
+def test_home_with_another_name_signs_nothing_and_says_so_once(pair: Consortium, name: str) -> None:
+    pair.propose()
+    LocalUser(pair).edit_settings(name=name)
+    with pair.agent("clinic") as agent, capture_logs() as logs:
+        loop = Loop(agent)
+        loop.stop.set()  # no pause is really waited for
+        for _ in range(3):
+            with pytest.raises(OtherNameError) as kept_off:
+                loop.turn()
+            loop.pause(kept_off.value, "coordinator unavailable")
+        assert 'Write "name": "clinic" into HOME/settings.json' in kept_off.value.remedy
+        assert agent.ledger.charges() == {}
+    assert [log["event"] for log in logs] == ["coordinator unavailable"]
 
 
 WAITS = ("/clinic/releases", "/insurer/releases")

@@ -12,6 +12,8 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from commingle.coordinator.home import CoordinatorHome
+from commingle.coordinator.upkeep_cli import restore_backup as restore_coordinator
 from commingle.party_agent.cli import party
 from commingle.party_agent.errors import ConflictError, LedgerError
 from commingle.party_agent.home.home import Home
@@ -28,6 +30,11 @@ from tests.world.disks import mounted
 def names_in(path: Path) -> set[str]:
     with tarfile.open(path) as tar:
         return set(tar.getnames())
+
+
+def end_of_each_file(path: Path) -> list[int]:
+    with tarfile.open(path) as tar:
+        return [one.offset_data + -(-one.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE for one in tar.getmembers()]
 
 
 def kept_by_exchanges(home: Home) -> dict[str, bytes]:
@@ -142,9 +149,27 @@ def test_damaged_or_foreign_backup_makes_no_home(pair: Consortium, tmp_path: Pat
     with pytest.raises(LedgerError):
         restore_backup(altered(tmp_path / "backup.tar"), Home(tmp_path / "new"))
     (tmp_path / "other.tar").write_bytes(b"no archive at all")
-    with pytest.raises(SettingsError, match="cannot restore"):
+    for size in (0, 5000, 9000, *end_of_each_file(tmp_path / "backup.tar")):
+        (tmp_path / "half.tar").write_bytes((tmp_path / "backup.tar").read_bytes()[:size])
+        with pytest.raises(SettingsError, match="not a whole backup"):
+            restore_backup(tmp_path / "half.tar", Home(tmp_path / "new"))
+    with pytest.raises(SettingsError, match="not a whole backup"):
         restore_backup(tmp_path / "other.tar", Home(tmp_path / "new"))
     assert [path.name for path in tmp_path.iterdir() if "new" in path.name or "restore" in path.name] == []
+
+
+def test_backup_of_the_other_role_is_told_to_be_that(pair: Consortium, tmp_path: Path) -> None:
+    home = pair.homes["clinic"]
+    write_backup(home, tmp_path / "member.tar")
+    with pytest.raises(SettingsError, match="is not a coordinator's backup: it has no database"):
+        restore_coordinator(tmp_path / "member.tar", CoordinatorHome(tmp_path / "new"))
+    home.database.unlink()
+    with pytest.raises(SettingsError, match="is not a member's home: it has no ledger"):
+        write_backup(home, tmp_path / "other.tar")
+    with tarfile.open(tmp_path / "hub.tar", "x") as tar:
+        tar.add(home.root / "settings.json", "settings.json")
+    with pytest.raises(SettingsError, match="is not a member's backup: it has no ledger"):
+        restore_backup(tmp_path / "hub.tar", Home(tmp_path / "new"))
 
 
 def test_restore_command_says_what_comes_next(pair: Consortium, tmp_path: Path) -> None:

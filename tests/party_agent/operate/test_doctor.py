@@ -309,6 +309,27 @@ def test_member_that_was_revoked_is_told_so_while_its_agent_is_stopped(pair: Con
     assert "(revoked). It says: “clinic has not been a member since " in said
 
 
+@pytest.mark.parametrize("name", ["clinic2", "insurer"])
+def test_home_with_another_name_is_told_which_it_enrolled_with(pair: Consortium, name: str) -> None:
+    publish(pair)
+    with on_a_socket(pair.coordinator.handle) as url:
+        home = moved(pair, url)
+        LocalUser(pair).edit_settings(name=name)
+        (check, said), *others = failed(home).items()
+    assert (check, others) == ("membership", [])
+    assert f"knows this member's key under the name “clinic”, and this home has the name “{name}”" in said
+
+
+def test_ledger_that_may_not_be_opened_is_not_said_to_need_a_restore(pair: Consortium) -> None:
+    home = pair.homes["clinic"]
+    log = home.root / "ledger.sqlite-wal"  # SQLite opens it with the ledger; modes do not keep root out
+    log.unlink(missing_ok=True)
+    log.mkdir()
+    check = next(check for check in examine_home(home, now=system_clock()) if check.name == "ledger file")
+    assert "SQLITE_CANTOPEN" in check.found
+    assert check.remedy.startswith("Run the command as the user that owns the home")
+
+
 def test_clock_that_is_off_is_told_with_both_times() -> None:
     answer = httpx.Response(200, headers={"Date": "Fri, 02 Jan 2026 12:00:00 GMT"})
     at_noon = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -182,6 +182,17 @@ def test_day_of_regressions_is_counted_with_releases_and_ends(tmp_path: Path) ->
         Regressions(agent).ask(request(2))
 
 
+def test_regression_dated_far_ahead_by_a_wrong_clock_fills_no_later_day(tmp_path: Path) -> None:
+    hospital = clinic(tmp_path, policy=policy_of(max_releases_per_day=1))
+    soon(hospital, hours=24 * 365)
+    with hospital.agent("clinic") as agent:
+        Regressions(agent).ask(request(1))
+        soon(hospital, hours=-24 * 365)
+        Regressions(agent).ask(request(2))
+        with pytest.raises(ConflictError, match="max_releases_per_day"):
+            Regressions(agent).ask(request(3))
+
+
 @pytest.mark.parametrize("name", sorted({**METHODS, **STAGED}))
 def test_every_method_runs_with_consent_and_states_what_it_was_charged(tmp_path: Path, name: str) -> None:
     rules = RegressionPolicy(methods=EVERYTHING, max_epsilon=3.0, floating_point_noise=True)

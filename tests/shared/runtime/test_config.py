@@ -35,17 +35,32 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, t
 def test_command_line_counts_before_environment_and_that_before_file_and_that_before_default(
     hub: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("PORT", "8002"), ("HOST", "127.0.0.2"), ("RETENTION_DAYS", "9"), ("TRUSTED_PROXIES", "a b")):
+    for name, value in (
+        ("PORT", "8002"),
+        ("HOST", "127.0.0.2"),
+        ("RETENTION_DAYS", "9"),
+        ("TRUSTED_PROXIES", "10.0.0.2 fd00::/8"),
+    ):
         monkeypatch.setenv(f"COMMINGLE_COORDINATOR_{name}", value)
     found = shown(capsys, "coordinator", "--home", hub, "--port", 8003)
     file = str(hub / "settings.json")
     assert found["port"] == (8003, "command line")
     assert found["host"] == ("127.0.0.2", "COMMINGLE_COORDINATOR_HOST")
-    assert found["trusted_proxies"] == (["a", "b"], "COMMINGLE_COORDINATOR_TRUSTED_PROXIES")
+    assert found["trusted_proxies"] == (["10.0.0.2", "fd00::/8"], "COMMINGLE_COORDINATOR_TRUSTED_PROXIES")
     assert found["tls_key"] == ("k", file)
     assert found["retention_days"] == (9.0, "COMMINGLE_COORDINATOR_RETENTION_DAYS")
     assert found["name"] == ("hub", file)
     assert found["most_proposals"] == (50, "default")
+
+
+@pytest.mark.parametrize("proxy", ["proxy.example", "*", "10.0.0.2:443", "10.0.0.2/24", "10.0.0.2,10.0.0.3", ""])
+def test_trusted_proxy_that_is_no_address_is_refused_at_start(
+    hub: Path, capsys: pytest.CaptureFixture[str], proxy: str
+) -> None:
+    code, _, err = run_command(capsys, "config", "show", "coordinator", "--home", hub, "--trusted-proxy", proxy)
+    assert code != 0
+    assert "is to be an address or a network, such as 10.0.0.2" in " ".join(err.split())
+    assert "'--trusted-proxy'" in err
 
 
 def test_collector_without_scheme_is_refused_at_start_and_not_at_its_first_span(

@@ -178,6 +178,12 @@ def test_odd_problem_document_still_becomes_our_error_with_a_code(
     assert refused.value.problem == "unknown"
 
 
+@pytest.mark.parametrize("kind", [{}, {"type": "about:blank"}, {"type": 7}])
+def test_404_without_a_code_of_ours_is_of_another_kind_of_service(kind: dict[str, object]) -> None:
+    with pytest.raises(NonsenseError, match="without a problem document"):
+        call(answering(404, json={"detail": "Not Found", **kind}), "GET", "/")
+
+
 def test_success_has_its_json_or_is_nonsense() -> None:
     assert json_of(call(answering(200, json={"a": [1]}), "GET", "/")) == {"a": [1]}
     for body in (b"", b"<html>", b"\xff\xfe\xfd", b"{"):
