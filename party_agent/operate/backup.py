@@ -302,7 +302,8 @@ def backup(*, file: Path, home: Home) -> None:
 def restore(*, file: Path, home: Home) -> None:
     """Restore the newest backup into HOME, which must not exist. What was spent since is adopted afterwards."""
     holds = restore_backup(file, home)
-    following = tuple(f"commingle party {command} {at_home(home.root)}" for command in ("doctor", "adopt", "serve"))
+    steps = ("doctor", "adopt", "datasets read NAME", "serve")
+    following = tuple(f"commingle party {step} {at_home(home.root)}" for step in steps)
     emit(
         {"home": str(home.root), "holds": holds, "next": list(following)},
         text=(

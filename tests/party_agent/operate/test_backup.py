@@ -177,7 +177,8 @@ def test_restore_command_says_what_comes_next(pair: Consortium, tmp_path: Path) 
     new = tmp_path / "new"
     done = CliRunner().invoke(party, ["restore", str(tmp_path / "backup.tar"), "--home", str(new)])
     assert done.exit_code == 0, done.output
-    assert "commingle party adopt" in done.output
+    for step in ("doctor", "adopt", "datasets read NAME", "serve"):
+        assert f"commingle party {step} --home {new}" in done.output
     assert Home(new).settings() == pair.homes["clinic"].settings()
 
 
