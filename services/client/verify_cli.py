@@ -38,7 +38,7 @@ from commingle.shared.release.audit import (
     verify_party_audit,
 )
 from commingle.shared.release.verification import PublishedRelease, called
-from commingle.shared.runtime.cli import A_PATH, NEW_FILE, emit, reads
+from commingle.shared.runtime.cli import A_FOLDER, A_PATH, NEW_FILE, emit, reads
 from commingle.shared.runtime.console import coefficients
 from commingle.shared.runtime.files import LARGEST_HISTORY_BYTES, read_plain
 from commingle.shared.text import quoted
@@ -321,7 +321,7 @@ Examples:
 @access_options
 @click.option(
     "--cache",
-    type=A_PATH,
+    type=A_FOLDER,
     metavar="DIR",
     help="Keep the log in this folder, and refuse a log that does not continue it.",
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from commingle.services.client.options import CoordinatorAccess, access_options
-from commingle.shared.runtime.cli import A_PATH, NEW_FILE, LazyGroup
+from commingle.shared.runtime.cli import A_FOLDER, NEW_FILE, LazyGroup
 from commingle.shared.runtime.settings import (
     ServeCommand,
     ServiceSettings,
@@ -52,7 +52,7 @@ Example:
 )
 @click.option("--coordinator", required=True, metavar="URL", help="The coordinator that publishes the releases.")
 @access_options
-@click.option("--cache", type=A_PATH, metavar="DIR", help="Keep verified releases in this folder.")
+@click.option("--cache", type=A_FOLDER, metavar="DIR", help="Keep verified releases in this folder.")
 @tls_options
 @trusted_proxies_option
 @traces_option

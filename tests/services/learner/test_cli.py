@@ -36,3 +36,11 @@ def test_settings_that_cannot_be_are_one_error(
         main(["learner", "serve", *options])
     assert ended.value.code == 1
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["learner", "serve", "--coordinator", "https://hub"], ["members", "https://hub"]])
+def test_cache_that_is_no_folder_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--cache", __file__])
+    assert ended.value.code == 2
+    assert "is a file" in capsys.readouterr().err
