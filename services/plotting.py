@@ -1,8 +1,10 @@
 """Pictures of results. matplotlib is optional and slow to import, so only drawing loads it."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,7 +26,7 @@ _MARKERS = "osD^"
 _INTERVAL = re.compile(r"\[(\[[^\[\]()]*[\])])]")
 _GROUPED = 0.6  # of a row, over which its groups spread
 _REACH, _LEAST_REACH, _EDGE = 8.0, 1.2, 1.1  # of a log axis: beyond values, around 1, beyond all
-_TICKS = tuple(base * 10.0**exponent for exponent in range(-9, 10) for base in (1, 2, 5))
+_MOST_TICKS = 4  # that a phone is wide enough for
 _CURVE_ROWS = 9
 _APART = 0.14  # of the width: numbers of nearer times would overlap on a phone
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.38, 1.3, 7.0
@@ -68,6 +70,21 @@ def tidy(ax: "Axes") -> None:
     ax.spines[:].set_visible(False)
 
 
+def _round_ratios(least: float, most: float) -> Iterator[list[float]]:
+    """1, 2 and 5 times powers of ten, then powers of ten, of which ever fewer are left."""
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    for bases, apart in chain([((1, 2, 5), 1)], zip(repeat((1,)), count(1))):
+        ticks = (base * 10.0**power for power in powers if power % apart == 0 for base in bases)
+        yield [tick for tick in ticks if least <= tick <= most]
+
+
+def _round_numbers(least: float, most: float) -> Iterator[list[float]]:
+    """Multiples of 1, 2 or 5 times a power of ten, ever farther apart."""
+    finest = math.floor(math.log10(((most - least) or 1.0) / _MOST_TICKS))
+    for step in (base * 10.0**power for power in count(finest) for base in (1, 2, 5)):
+        yield [step * k for k in range(math.ceil(least / step), math.floor(most / step) + 1)]
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Intervals:
     """A picture with a row for each label: for each group a value with its interval, all on one axis.
@@ -108,9 +125,11 @@ class Intervals:
 
     @property
     def ticks(self) -> list[float]:
-        """Round ratios within reach; otherwise both ends."""
+        """A few round values within reach."""
         least, most = self.reach
-        return [tick for tick in _TICKS if least <= tick <= most] if self.of == "ratios" else [least, most]
+        if self.of == "ratios":
+            return next(found for found in _round_ratios(least, most) if len(found) <= _MOST_TICKS)
+        return next(found for found in _round_numbers(least, most) if len(found) <= _MOST_TICKS)
 
     def draw(self, ax: "Axes | None" = None) -> "Axes":
         """Draw on `ax` or a new figure; arrows show ends that are out of reach."""

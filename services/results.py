@@ -35,7 +35,7 @@ _TEXT_WIDTH = 78
 _TIED = "\N{NO-BREAK SPACE}"
 _LEAST_P = 0.001
 _LONG = 1e5  # numbers from here on are said with a power of ten
-_PLAIN = (1e4, 1e7)  # numbers of these sizes are said without one, where digits are counted
+_PLAIN = (1e3, 1e7)  # numbers of these sizes are said without one, where digits are counted
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|"})
 _LATEX = str.maketrans(
@@ -277,8 +277,8 @@ def number_text(value: float, form: str) -> str:
     if form == "p" and value < _LEAST_P:
         return f"<{_LEAST_P:g}"
     form = ".3f" if form == "p" else form
-    if form == ".3f" and _LONG <= abs(value) < math.inf:
-        form = ".2g"
+    if form == ".3f" and _PLAIN[0] <= abs(value) < math.inf:
+        form = ",.0f" if abs(value) < _LONG else ".2g"
     if form.endswith("g") and _PLAIN[0] <= abs(rounded := float(format(value, form))) < _PLAIN[1]:
         value, form = rounded, ",.0f"  # 42,330
     return "" if math.isnan(value) else format(value, f"z{form}").replace("-", "\u2212").replace("inf", "\u221e")

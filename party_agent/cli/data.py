@@ -254,7 +254,7 @@ def draft(
     drafted, unknown = draft_schema(columns, known_ranges(table), said)
     if not drafted:  # their names may be a first row, so they are not repeated
         raise SettingsError(
-            f"nothing is known of any of the {len(columns)} columns",
+            f"nothing is known of {counted(len(columns), 'column')}",
             remedy=other_format(named) or "Give --ranges; a CSV needs a header line.",
         )
     schema = [attribute.model_dump(mode="json") for attribute, _ in drafted]

@@ -159,7 +159,7 @@ class _Pages:
         older = not asked.keys().isdisjoint({"waiting", "past"})
         return {"waiting": waiting, "past": past, "older": older}
 
-    def proposal(self, request: Request) -> Mapping[str, Any]:
+    def proposal(self, request: Request, *, name: str | None = None, why: str = "") -> Mapping[str, Any]:
         with self._reach(self._session.token) as agent:
             item, status = agent.proposal(_id(request)), agent.status()
             ledger = agent.ledger(item.id)
@@ -173,7 +173,8 @@ class _Pages:
             "ledger": ledger,
             "may_approve": may_approve(item),
             "may_reject": may_reject(item),
-            "name": self._session.name,
+            "name": self._session.name if name is None else name,
+            "why": why,
         }
 
     def ledger(self, request: Request) -> Mapping[str, Any]:
@@ -280,7 +281,8 @@ class _Pages:
                 error = "Use visible characters only, at most 200 in the name and 2000 in the reason."
             except CommingleError as fault:
                 error = fault.diagnostics()
-        return self.show("proposal.html", lambda: self.proposal(request), error=error)
+        typed = partial(self.proposal, request, name=self._session.name if self._session.person else name, why=why)
+        return self.show("proposal.html", typed, error=error)
 
 
 def _id(request: Request) -> str:

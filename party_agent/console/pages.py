@@ -38,7 +38,7 @@ from commingle.party_agent.wire.answers import CostView, LedgerView, ProposalVie
 from commingle.shared.documents.schema import Attribute, NumericAttribute
 from commingle.shared.documents.spec import MAX_COLUMNS
 from commingle.shared.runtime.errors import ScopeError, SettingsError
-from commingle.shared.text import printable
+from commingle.shared.text import counted, printable
 
 WIDTH = 600.0
 """The width of the picture of a budget, in its own units."""
@@ -208,7 +208,7 @@ def propose(source: FileSource, subject_id: str, typed: Sequence[Line], *, made:
     known = {attribute.name: found for attribute, found in draft_schema(others, known_ranges(), units)[0]}
     if not known and before.keys().isdisjoint(others):  # no name is repeated: it may be a cell
         raise SettingsError(
-            f"nothing is known of any of the {len(others)} columns",
+            f"nothing is known of {counted(len(others), 'column')}",
             remedy="A CSV needs a header line. Otherwise give the schema as JSON.",
         )
 

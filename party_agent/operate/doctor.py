@@ -44,7 +44,7 @@ def examine_home(home: Home, *, now: datetime, viewer: Viewer = Viewer.OPERATOR)
     """Every check, in the order in which to mend things; counts for those to whom `sees_counts` shows them."""
     yield look("settings", lambda: f"member {home.settings().name}")
     yield (keys := look("keys", lambda: _keys(home)))
-    yield look("policy", lambda: f"{len(home.policy().auto_approve)} rules of automatic approval")
+    yield look("policy", lambda: f"{counted(len(home.policy().auto_approve), 'rule')} of automatic approval")
     yield look("ledger file", lambda: _integrity(home))
     yield (chain := look("ledger chain", lambda: _chain(home)))
     yield look("engine", lambda: home.settings().engine.open().describe())

@@ -42,6 +42,7 @@ _MANY = 0.1  # of the people at risk: fewer who leave at one time hardly move a 
 _SHORT = 0.1  # of the width of an interval beside: leaving within less of it moves no curve
 _SURE = 3.0  # standard errors, by which a rate of leaving must stand out
 _ONE_EVENT = 2  # kinds of end: without it, and with it
+_MOST_SAID = 4  # groups that a sentence names one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -467,6 +468,9 @@ def _sentence(event: str, groups: tuple[str, ...], shares: Array, about: tuple[A
         return "Noise or few people leave open how many are at risk."
     last = int(reached[reached > 0].min())
     share = [f"{x:.1%} of {name}" for name, x in zip(groups, shares[:, last - 1], strict=True) if np.isfinite(x)]
+    if len(share) > _MOST_SAID:
+        least, most = np.nanargmin(shares[:, last - 1]), np.nanargmax(shares[:, last - 1])
+        share = [f"{shares[least, last - 1]:.1%} of {groups[least]} to {shares[most, last - 1]:.1%} of {groups[most]}"]
     said = f"{', '.join(share)} reach {ends[last - 1]:g}{f' {unit}' if unit else ''} without {event}"
     tested = f"; log-rank p {number_text(p, 'p')}" if len(groups) > 1 and np.isfinite(p) else ""
     without = ", ".join(name for name, k in zip(groups, reached, strict=True) if not k)

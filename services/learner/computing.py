@@ -6,6 +6,7 @@ The pool also parses bodies: a wrong body of a few megabytes keeps a validator b
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from commingle.shared.runtime.pool import ProcessWorker, Worker
 from commingle.shared.text import ascii_json
 
 _REMEDY = "Compare the request with /openapi.json."
+_LONGEST_NAME = 100
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
 # modules of estimators, loaded before the first request
 _PRELOAD = (__name__, "scipy.linalg", "scipy.optimize")
@@ -94,6 +96,7 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
     columns = [
         {"heading": term_text(c.heading), "texts": c.numerals(), "reaches": c.reaches(), "bars": places}
         for c, places in zip(table.columns, drawn, strict=True)
+        if not np.isnan(c.numbers).all()
     ]
     said: dict[str, Any] = {
         "headline": headline,
@@ -140,14 +143,22 @@ def parse(kind: type[Body], data: bytes) -> Body:
     """A request's body. Raises RequestBodyError: it is no JSON, or does not fit; names the first few fields."""
     try:
         value = from_json(data)
-        if not isinstance(value, dict) or not value.keys() <= kind.model_fields.keys():
-            known = ", ".join(kind.model_fields)
-            raise RequestBodyError(f"the body is not a JSON object of fields among {known}", remedy=_REMEDY)
+        if not isinstance(value, dict):
+            raise RequestBodyError("the body is not a JSON object in braces { }", remedy=_REMEDY)
+        if (unknown := next((name for name in value if name not in kind.model_fields), None)) is not None:
+            raise _unknown_field(unknown, kind)
         return kind.model_validate(value)
     except ValidationError as error:
         raise RequestBodyError(f"body: {explain(error)}", remedy=_REMEDY) from None
     except ValueError:
         raise RequestBodyError("the body is not JSON", remedy=_REMEDY) from None
+
+
+def _unknown_field(name: str, kind: type[RequestBody]) -> RequestBodyError:
+    said = name[:_LONGEST_NAME]
+    close = get_close_matches(said, kind.model_fields, n=1)
+    guess = f"Did you mean {close[0]!r}? " if close else ""
+    return RequestBodyError(f"the body has no field {said!r}", remedy=f"{guess}Fields: {', '.join(kind.model_fields)}.")
 
 
 def _predictions(result: Fit, body: PredictionBody) -> Predicted:

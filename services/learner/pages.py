@@ -47,6 +47,12 @@ _QUESTIONS = {
     "survival": "Survival",
     "synthesize": "Synthetic rows",
 }
+_LEVELLED = {"table": 2, "glm": 1, "survival": 1, "synthesize": 1}
+"""How many attributes with levels a question needs at least."""
+_TOO_FEW = (
+    "This question needs attributes with levels, and the release has too few.\n"
+    "Ask for a linear model, or propose a study whose numbers have cuts: commingle study new --cut NAME=…"
+)
 _USUAL_ROWS = 1000
 _OWN_LIBRARIES = 'Sys.unsetenv("LD_LIBRARY_PATH")  # R names its own libraries there, and Python would load them'
 _ALSO = {"hazard-ratios": "survival"}
@@ -258,7 +264,10 @@ class _Pages:
         asked = _asked_of(question, request.query_params, attributes)
         if question in {"fit", "glm"} and not request.query_params and asked.get("target") == target and features:
             asked = {"attributes": list(features)} | asked
+        levels, outcomes = {a.name: a.levels for a in attributes if a.kind != "numeric"}, _followed(attributes)
         asking, answers, said, status = _asks(question, asked, attributes), list[Any](), "", 200
+        if len(levels) < _LEVELLED.get(question, 0):
+            asking, said, status = [], _TOO_FEW, 422
         for ask in asking:
             try:
                 answer = await self._answer(shown, request, held, ask)
@@ -267,7 +276,6 @@ class _Pages:
                 said, status = error.diagnostics(), self._status_of(error)
                 break
         commands = [_command(ask, {**asked, "attributes": _features(asked, attributes)}) for ask in asking]
-        levels, outcomes = {a.name: a.levels for a in attributes if a.kind != "numeric"}, _followed(attributes)
         of_outcome = outcomes.get(asked.get("outcome", ""))
         followed = {*outcomes, *((of_outcome[0], of_outcome[1].name) if of_outcome else ())}
         context = {
@@ -281,6 +289,7 @@ class _Pages:
             "understand": mechanism_of(held.prepared).fit.inference,
             "estimators": tuple(mechanism_of(held.prepared).fit.estimators),
             "question": question,
+            "title": _QUESTIONS[question],
             "questions": _questions(held),
             "asked": asked,
             "answers": answers,
@@ -319,8 +328,10 @@ class _Pages:
 
 
 def _questions(held: LoadedRelease) -> dict[str, str]:
-    outcomes = _followed(held.published.spec.terms.attributes)
-    return {name: said for name, said in _QUESTIONS.items() if name != "survival" or outcomes}
+    attributes = held.published.spec.terms.attributes
+    levelled, outcomes = sum(a.kind != "numeric" for a in attributes), _followed(attributes)
+    enough = {name: said for name, said in _QUESTIONS.items() if levelled >= _LEVELLED.get(name, 0)}
+    return {name: said for name, said in enough.items() if name != "survival" or outcomes}
 
 
 def _kept(coordinator: str, detail: ReleaseDetail) -> str:

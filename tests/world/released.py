@@ -184,6 +184,14 @@ def published_counts(n: int = 3000) -> tuple[str, ReleaseFiles]:
 
 
 @cache
+def published_numbers(n: int = 500) -> tuple[str, ReleaseFiles]:
+    """The id and the three files of moments of four numbers."""
+    draw = np.random.default_rng(14)
+    numbers = tuple(NumericAttribute(name=name, lower=0, upper=9) for name in "abcd")
+    return _of_cells("numbers", numbers, {a.name: draw.uniform(0, 9, n).tolist() for a in numbers})
+
+
+@cache
 def published_survival(n: int = 3000) -> tuple[str, ReleaseFiles]:
     """The id and the three files of moments of months until the end by whether it was death, and of a stage."""
     draw = np.random.default_rng(12)

@@ -316,6 +316,15 @@ def test_decision_that_lacks_something_is_not_sent(
         assert local.agents.proposals.get(release).decision == "waiting"
 
 
+def test_refused_decision_keeps_the_name_and_the_reason_that_were_typed(
+    inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
+) -> None:
+    typed = form(door, "approve", by="Dr. Åse “Ö”", why="<b>not yet</b>", read="")
+    page = inside.post(f"/proposals/{proposed(consortium, local)}", data=typed).text
+    assert 'name="by" value="Dr. Åse “Ö”"' in page
+    assert ">&lt;b&gt;not yet&lt;/b&gt;</textarea>" in page
+
+
 def test_what_the_agent_refuses_is_refused_here_too(
     inside: httpx.Client, door: LinkDoor, consortium: Consortium, local: LocalApi
 ) -> None:

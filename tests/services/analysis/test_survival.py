@@ -150,6 +150,15 @@ def test_number_has_no_groups_and_a_whole_no_interval() -> None:
         survival(release_of(attributes, (1, 1), cells), "outcome", confidence_level=0.0)
 
 
+def test_sentence_about_many_groups_names_the_least_and_the_most_share() -> None:
+    ward = CategoricalAttribute(name="ward", levels=tuple("abcdef"))
+    cells = cells_of(3000, 1) | {"ward": ["abcdef"[i % 6] for i in range(3000)]}
+    found = survival(release_of((OUTCOME, ward), (1, 1), cells, epsilon=1e5), "outcome", by="ward")
+    shares = found.survival[:, -2]
+    least, most = (f"{shares[g]:.1%} of ward = {'abcdef'[g]}" for g in (shares.argmin(), shares.argmax()))
+    assert found.sentence.startswith(f"{least} to {most} reach 36 months without died = yes; log-rank p ")
+
+
 def test_curve_ends_where_noise_hides_who_is_at_risk_and_says_so() -> None:
     found = survival(released(400, 2, seed=4, epsilon=0.5), "outcome", by="arm")
     assert np.isnan(found.survival[2, -2])

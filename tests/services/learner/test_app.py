@@ -217,6 +217,12 @@ def test_bad_fit_is_a_problem_document(http: httpx.Client, body: object, code: s
     assert document["type"] == f"urn:commingle:problem:{code}"
 
 
+def test_field_that_a_body_has_not_is_named_with_the_one_that_is_meant(http: httpx.Client) -> None:
+    document = refusal(http.post(f"/v1/releases/{ID}/fits", json={"targt": TARGET}), 422)
+    assert document["detail"] == "the body has no field 'targt'"
+    assert document["remedy"].startswith("Did you mean 'target'? Fields: target, features, ")
+
+
 def test_number_beyond_its_bounds_is_clipped_with_a_warning_unless_extrapolation_is_asked_for(
     http: httpx.Client,
 ) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -35,11 +35,20 @@ from tests.world.released import (
     problem,
     published,
     published_counts,
+    published_numbers,
     published_survival,
     published_tables,
     refused,
 )
 
+TITLES = {
+    "fit": "A linear model",
+    "describe": "Who is in it",
+    "table": "Two attributes",
+    "glm": "Odds and rates",
+    "survival": "Survival",
+    "synthesize": "Synthetic rows",
+}
 FIT = {"target": TARGET, "attributes": ["age", "bmi", "smoker"]}
 
 
@@ -479,6 +488,46 @@ def test_question_that_cannot_be_answered_says_why_on_its_page(
         assert (answer.status_code, 'role="alert"' in answer.text) == (422, True)
         assert "Ask again" in answer.text
     assert of_tables.get(f"{address}/kmeans").status_code == 404
+
+
+def test_release_of_numbers_offers_no_question_about_levels_and_says_what_it_lacks() -> None:
+    release, files = published_numbers()
+    with learner(ServingCoordinator.serving((release, files))) as http:
+        page = http.get(f"/releases/{release}").text
+        offered = [question for question in TITLES if f'href="/releases/{release}/{question}"' in page]
+        assert offered == ["fit", "describe"]
+        for question, title in TITLES.items():
+            answer = http.get(f"/releases/{release}/{question}")
+            assert answer.status_code == (200 if question in offered else 422)
+            assert question in offered or f"<h1>{title}</h1>" in answer.text
+            assert ("commingle study new --cut" in answer.text) == (question not in offered)
+
+
+def test_page_of_a_fit_without_errors_has_no_empty_columns(http: httpx.Client) -> None:
+    page = http.get(f"/releases/{ID}/fit", params=FIT | {"estimator": "shrunken"}).text
+    assert re.findall(r'<th scope="col" class="number">([^<]+)</th>', page) == ["coefficient", "value"]
+
+
+@pytest.mark.parametrize(
+    ("of", "ends", "expected"),
+    [
+        ("effects", (-0.0707, 0.227), ["0", "0.1", "0.2"]),
+        ("effects", (-223, 1030), ["0", "500", "1,000"]),
+        ("effects", (2e-6, 3e-6), ["0", "1e\u221206", "2e\u221206", "3e\u221206"]),
+        ("ratios", (0.9, 3.9), ["1", "2"]),
+        ("ratios", (0.05, 20), ["0.1", "1", "10"]),
+        ("ratios", (0.3, 5e8), ["1", "1,000", "1,000,000"]),
+    ],
+)
+def test_axis_has_a_few_round_numbers(
+    of: Literal["effects", "ratios"], ends: tuple[float, float], expected: list[str]
+) -> None:
+    picture = Intervals(
+        title="", axis="", labels=("a", "b"), values=np.array(ends), intervals=np.full((2, 2), np.nan), of=of
+    )
+    drawn = figure(picture)
+    assert drawn is not None
+    assert [text for _, text in drawn["ticks"]] == expected
 
 
 def test_interval_without_an_end_is_drawn_to_the_edge() -> None:

@@ -115,6 +115,7 @@ def test_levels_that_noise_leaves_open_are_named_and_no_sentence_is_about_them(o
 def test_numbers_that_noise_makes_long_are_shown_with_a_power_of_ten() -> None:
     shown = [number_text(value, ".3f") for value in (1.5e100, 123.4567, -2e7, float("inf"))]
     assert shown == ["1.5e+100", "123.457", "\u22122e+07", "\u221e"]
+    assert [number_text(value, ".3f") for value in (999.0, 2814.088, 67629.124)] == ["999.000", "2,814", "67,629"]
 
 
 def test_number_that_rounds_to_zero_has_no_sign() -> None:
@@ -129,6 +130,7 @@ def test_number_that_rounds_to_zero_has_no_sign() -> None:
 def test_numbers_up_to_ten_millions_are_shown_without_a_power_of_ten_and_with_as_many_digits() -> None:
     shown = [number_text(value, ".4g") for value in (42327.6, -2.44512e5, 9999.7, 9_999_400.0, 1e7, 0.00001234, 42.0)]
     assert shown == ["42,330", "\u2212244,500", "10,000", "9,999,000", "1e+07", "1.234e\u221205", "42"]
+    assert [number_text(value, ".3g") for value in (999.0, 1234.0, 9999.0)] == ["999", "1,230", "10,000"]
 
 
 @pytest.mark.slow
