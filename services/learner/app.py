@@ -81,7 +81,7 @@ def create_app(source: ReleaseSource, *, pool: WorkPool | None = None, door: Doo
         yield
         pool.close()
 
-    said = "Fits linear models on published, verified, differentially private releases."
+    said = "Answers questions about published, verified, differentially private releases."
     app = service_app("Commingle learner", STATUSES, description=said, lifespan=lifespan)
     metrics = LearnerMetrics()
     held = Gauge("commingle_learner_releases_held", "Releases in memory", registry=metrics.registry)
@@ -110,7 +110,7 @@ def _add_releases(app: FastAPI, source: ReleaseSource) -> None:
         cursor: Annotated[str | None, Query(max_length=500)] = None,
         limit: Annotated[int, Query(ge=1, le=_PAGE)] = _PAGE,
     ) -> ReleaseList:
-        """What can be fitted."""
+        """The published releases."""
         return source.page(cursor=cursor, limit=limit)
 
     @app.get("/v1/releases/{release}", tags=["releases"])

@@ -99,8 +99,8 @@ def shown(kind: str, asked: Asked, data: bytes) -> Answer:
         if not np.isnan(c.numbers).all()
     ]
     said: dict[str, Any] = {
-        "headline": headline,
-        "title": table.title,
+        "headline": term_text(headline),
+        "title": term_text(table.title),
         "columns": columns,
         "notes": [term_text(note) for note in table.notes if note != headline],
         "heading": table.heading,

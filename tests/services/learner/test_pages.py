@@ -24,10 +24,12 @@ import commingle
 from commingle import Release, ReleaseClient
 from commingle.__main__ import main
 from commingle.services.client.files import ReleaseFiles
-from commingle.services.learner.computing import HEIGHT, WIDTH, bars, figure
+from commingle.services.learner.computing import HEIGHT, WIDTH, Asked, bars, figure, shown
 from commingle.services.plotting import Intervals
 from commingle.services.results import ResultColumn
+from commingle.shared.documents.schema import BinaryAttribute
 from tests.services.learner.test_app import ID, TARGET
+from tests.world.categorical import release_of
 from tests.world.pages import Tags
 from tests.world.released import (
     ServingCoordinator,
@@ -343,6 +345,22 @@ def test_page_of_odds_takes_all_attributes_and_any_family(tables: tuple[str, htt
     assert "smoker[yes]" in unescape(http.get(f"{address}/glm").text)
     assert http.get(f"{address}/glm", params=EVENT | {"family": "ordinal"}).status_code == 200
     assert http.get(f"{address}/table", params=TABLE).text.count('<svg class="bar"') == 3 + 2 * 3
+
+
+def test_headline_says_intervals_as_the_table_does() -> None:
+    n = 2000
+    age = BinaryAttribute(name="age", levels=("[0, 60)", "[60, 90]"))
+    died = BinaryAttribute(name="died", levels=("no", "yes"))
+    cells = {
+        "age": [age.levels[i % 2] for i in range(n)],
+        "died": [died.levels[i % 8 < 1 + 2 * (i % 2)] for i in range(n)],
+    }
+    asked = Asked(
+        release="", pinned=True, members_pinned=(), prepared=release_of((age, died), (1, 1), cells, epsilon=1e4)
+    )
+    answer = json.loads(shown("glm", asked, b'{"formula": "died ~ age"}').content)
+    assert "at age[60, 90] as at age[0, 60) (95 %" in answer["headline"]
+    assert answer["labels"] == ["(intercept)", "age[60, 90]"]
 
 
 def test_page_of_rates_takes_a_number_as_the_time_and_says_so_in_its_lines() -> None:
