@@ -203,7 +203,7 @@ class TooFewRowsError(EstimationError):  # fewer published rows than a fit of th
     code = "too-few-rows"
 
 
-class NoOverlapError(EstimationError):  # two parties share too few subjects to say anything across them
+class NoOverlapError(EstimationError):  # two parties may share hardly anybody, or one hold hardly anybody
     code = "no-overlap"
 
 

@@ -285,15 +285,18 @@ def _counts(pairs: Pairs, R: Array, undo: Array, owner: NDArray[np.intp]) -> Cou
     whole, before = np.ix_(owner, owner), pairs.counts
     summed = np.maximum(R @ pairs.sums @ R.T, 0.0)
     summed[: len(before.summed), : len(before.summed)] = before.summed
-    kept = np.maximum(before.summed[whole], 1.0)
-    share, errors = summed / kept, before.errors[whole].copy()
+    kept, known = np.maximum(before.summed[whole], 1.0), before.summed[whole] >= 1
+    share, errors = np.where(known, summed / kept, 1.0), before.errors[whole].copy()
+    met = np.where(known, before.held[whole] / kept, 1.0)
     for i in range(len(before.summed), len(owner)):
         for j in range(i + 1):
-            noise = _share_error(pairs, undo[[i, j]], undo[owner[[i, j]]], share[i, j]) / kept[i, j]
-            both = np.hypot(share[i, j] * errors[i, j], before.held[owner[i], owner[j]] * noise)
+            noise = met[i, j] * _share_error(pairs, undo[[i, j]], undo[owner[[i, j]]], share[i, j])
+            both = np.hypot(share[i, j] * errors[i, j], noise)
             errors[i, j] = errors[j, i] = both
     strangers = before.strangers[whole] * np.outer(np.diag(share), np.diag(share))
-    return Counts(summed, share * before.held[whole], errors, strangers, before.below)
+    held = met * summed
+    held[: len(before.summed), : len(before.summed)] = before.held
+    return Counts(summed, held, errors, strangers, before.below)
 
 
 def _share_error(pairs: Pairs, part: Array, whole: Array, share: float) -> float:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from commingle.shared.estimation.cross_products import CrossProducts
 from commingle.shared.estimation.entry_noise import Array
 from commingle.shared.estimation.method import names_of
 from commingle.shared.estimation.prepared import PreparedMoments
+from commingle.shared.text import counted
 
 if TYPE_CHECKING:  # slow to import
     import pyarrow as pa
@@ -85,6 +87,7 @@ class SyntheticRows(Result):
         by_noise: (P,) expected total variation between the released table and that of the people.
         beyond: (P,) the part of the distance that noise does not explain.
         mean, largest: of `beyond`; NaN for one attribute.
+        endless: the mean for endlessly many rows of the same law; NaN for one attribute.
         left_out: attributes without levels.
         release: the id of the release, if known.
         privacy: what the release costs, and that the rows cost no more.
@@ -106,6 +109,7 @@ class SyntheticRows(Result):
     subjects: tuple[str, ...]
     release: str = ""
     privacy: str = ""
+    endless: float = field(repr=False)
     coded: "pa.Table" = field(repr=False)
     dictionary: tuple[dict[str, Any], ...] = field(repr=False)
 
@@ -119,11 +123,13 @@ class SyntheticRows(Result):
     def sentence(self) -> str:
         """How near the rows are to the release, in one sentence."""
         if not self.pairs:
-            return f"{self.rows:,} rows of {self.attributes[0]}, drawn from its released shares."
+            return f"{counted(self.rows, 'row')} of {self.attributes[0]}, drawn from its released shares."
+        these = "this 1 row is" if self.rows == 1 else f"these {self.rows:,} rows are"
         left = f" but {self.mean:.1%}" if self.mean >= _SEEN else ""
+        few = f" Few rows leave more: endlessly many would leave {self.endless:.1%}."
         return (
-            f"In tables of two attributes these {self.rows:,} rows are {self.distances.mean():.1%} off the release on "
-            f"average; noise explains all{left}."
+            f"In tables of two attributes {these} {self.distances.mean():.1%} off the release on average; the noise of "
+            f"the release explains all{left}.{few if self.mean - self.endless >= _SEEN else ''}"
         )
 
     def to_csv(self) -> bytes:
@@ -138,12 +144,12 @@ class SyntheticRows(Result):
             raise MissingExtraError("pandas", extra="notebook") from None
 
     def table(self) -> ResultTable:
-        counted = f"{self.rows:,} ({self.different:,} different)"
+        rows = f"{self.rows:,} ({self.different:,} different)"
         mean, noise = f"{self.mean:.4f}", f"{self.by_noise.mean():.4f}" if self.pairs else ""
         found = (("mean by noise", noise), ("mean beyond noise", mean), ("largest", f"{self.largest:.4f}"))
         return ResultTable(
             title="Synthetic rows",
-            facts=(("rows", counted), *(found if self.pairs else ())),
+            facts=(("rows", rows), *(found if self.pairs else ())),
             heading="pair",
             labels=self.pairs,
             columns=(
@@ -199,23 +205,18 @@ def synthesize(
         FeaturesError: you name an attribute twice, or there are too many levels to fit together.
         NoOverlapError: two parties share too few subjects.
     """
-    whole = f"Ask for a whole number to {MOST:,}."
-    try:
-        holds = 1 <= rows <= MOST and rows == int(rows)
-    except TypeError:
-        raise RowCountError(f"{rows!r} is no number of rows", remedy=whole) from None
-    if not holds:
-        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=whole)
+    rows = _number_of_rows(rows)
     sums = CrossProducts.of(prepared)
     factors, left_out = _factors(sums, attributes)
     sums, factors, _ = in_use(sums, factors)
     law = weighted_rows(sums, factors, entropy=entropy, to_be_drawn=True)
-    index = _drawn(law, rows, np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1,))))
+    places = _drawn(law, rows, np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1,))))
     codes = law.codes.astype(np.int16)
     schema = [a for f in factors if not isinstance(a := prepared.attributes[f.name], NumericAttribute)]  # none is
-    weights = np.bincount(index, minlength=len(codes)) / rows
-    found = np.array([_fidelity(sums, law, weights, pair) for pair in combinations(range(len(factors)), 2)])
-    distances, by_noise, beyond = found.reshape(-1, 3).T
+    weights = np.bincount(places, minlength=len(codes)) / rows
+    both = np.array([weights, law.weights / law.weights.sum()])
+    found = np.array([_fidelity(sums, law, both, pair) for pair in combinations(range(len(factors)), 2)])
+    distances, by_noise, beyond, endless = found.reshape(-1, 4).T
     whose = about_tables(prepared, (f.name for f in factors))
     said = [f"Left out, as they have no levels that can be counted: {', '.join(left_out)}."] if left_out else []
     single = sum(len(f.labels) - 1 for f in factors)  # all of them are fitted
@@ -234,12 +235,26 @@ def synthesize(
         beyond=beyond,
         mean=float(beyond.mean()) if len(beyond) else float("nan"),
         largest=float(beyond.max()) if len(beyond) else float("nan"),
+        endless=float(endless.mean()) if len(beyond) else float("nan"),
         left_out=left_out,
         warnings=(*said, *whose.doubts),
         subjects=whose.notes,
-        coded=_coded(schema, codes[index]),
+        coded=_coded(schema, codes[places]),
         dictionary=tuple(map(_dictionary, schema)),
     )
+
+
+def _number_of_rows(asked: object) -> int:
+    whole = f"Ask for a whole number from 1 to {MOST:,}."
+    try:
+        rows = index(asked)  # type: ignore[arg-type] # what has none raises TypeError
+    except TypeError:
+        raise RowCountError(f"{asked!r} is no whole number of rows", remedy=whole) from None
+    if isinstance(asked, bool):
+        raise RowCountError(f"{asked!r} is no whole number of rows", remedy=whole)
+    if not 1 <= rows <= MOST:
+        raise RowCountError(f"{rows:,} synthetic rows cannot be drawn", remedy=whole)
+    return rows
 
 
 def _factors(sums: CrossProducts, asked: str | Sequence[str] | None) -> tuple[list[Factor], tuple[str, ...]]:
@@ -277,9 +292,10 @@ def _drawn(law: WeightedRows, rows: int, draw: np.random.Generator) -> NDArray[n
 
 def _fidelity(
     sums: CrossProducts, law: WeightedRows, weights: Array, pair: tuple[int, int]
-) -> tuple[float, float, float]:
+) -> tuple[float, float, float, float]:
     """Distances of one table: rows from release, release from people by noise, and rows from release beyond noise.
 
+    `weights` (2, rows) are of the rows and of endlessly many; the last number is beyond noise for these.
     With shares p = c / T, s^2 = Var(c - p T) / T^2, Var = N_ii - 2 p_i (N 1)_i + p_i^2 1' N 1, and D the rows' less p:
     sum |D| / 2, E sum |e| / 2 = sum s / sqrt(2 pi), and sum |D| / 2 sqrt(1 - sum s^2 / sum D^2), or 0.
     """
@@ -290,10 +306,15 @@ def _fidelity(
     variance = noise.variances.ravel() - 2 * p * along.ravel() + p**2 * along.sum()
     s = np.sqrt(np.maximum(variance, 0.0)) / total
     cells = law.codes[:, pair[0]] * len(other.labels) + law.codes[:, pair[1]]
-    D = np.bincount(cells, weights, minlength=len(p)) - p
-    distance, squares = float(np.abs(D).sum()) / 2, float(D @ D)
-    left = max(1 - float(s @ s) / squares, 0.0) if squares else 0.0
-    return distance, float(s.sum() / np.sqrt(2 * np.pi)), distance * float(np.sqrt(left))
+
+    def off(weights: Array) -> tuple[float, float]:
+        D = np.bincount(cells, weights, minlength=len(p)) - p
+        distance, squares = float(np.abs(D).sum()) / 2, float(D @ D)
+        left = max(1 - float(s @ s) / squares, 0.0) if squares else 0.0
+        return distance, distance * float(np.sqrt(left))
+
+    (distance, beyond), (_, endless) = map(off, weights)
+    return distance, float(s.sum() / np.sqrt(2 * np.pi)), beyond, endless
 
 
 def csv_rows(rows: "pa.Table") -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from commingle.shared.documents.model import Name
 from commingle.shared.documents.spec import MAX_PARTIES
 from commingle.shared.documents.subject_ids import IdRules, SubjectColumns, forms_of, prefix_rule
 from commingle.shared.errors import CommingleError
+from commingle.shared.mechanisms import KEYED
 from commingle.shared.runtime.csv_format import CsvFormat
 from commingle.shared.runtime.settings import Settings, load_settings
 from commingle.shared.values import Cells
@@ -231,11 +232,14 @@ def _common_subjects(sources: Mapping[str, Source], wanted: Wanted) -> NDArray[n
     held = {party: source.table.n for party, source in sources.items()}
     if max(held.values()) > len(common) and wanted.listed and not wanted.common_subjects:
         counts = ", ".join(f"{party} {n:,}" for party, n in held.items())
+        never = [name for name in wanted.listed if name not in KEYED]
+        instead = f", and {' or '.join(KEYED)} in place of {' and '.join(never)}" if never else ""
         raise TableError(
             f"the members hold other people ({counts}; all of them {len(common):,}) and those of "
             f"{' and '.join(wanted.listed)} are listed here: the release would be aborted",
             remedy=f"Give tables of the same people, {one_rule} if their ids are written in several ways, "
-            "leave the others out with --common-subjects, or use --subjects keyed, with which lists may differ.",
+            "leave the others out with --common-subjects, or use --subjects keyed, with which lists may "
+            f"differ{instead}.",
         )
     return common
 

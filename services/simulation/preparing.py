@@ -224,6 +224,6 @@ def terms_from(options: dict[str, Any]) -> Releases:
     )
     if options["overlap"] is not None and terms.listed:
         raise click.UsageError(
-            f"--overlap is of keyed data sets; those of {' and '.join(terms.listed)} are listed here."
+            f"--overlap is of keyed data sets; those of {' and '.join(terms.listed)} are listed here: leave it out."
         )
     return replace(terms, overlap=options["overlap"] or (1.0 if terms.listed or not demo else _DEMO_OVERLAP))

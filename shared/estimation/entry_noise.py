@@ -65,6 +65,22 @@ class PairLaw:
         """
         return cls(np.full_like(gram, 1 / rows), gram)
 
+    @property
+    def of_normal_rows(self) -> bool:
+        """Whether these are errors of noisy rows (`of_rows`): each grows with the columns that it is between."""
+        return bool(np.all(self.s == self.s[0, 0]))
+
+    def drawn_rows(self, random: np.random.Generator, count: int, *, left: Array) -> Array:
+        """Draws of A E A^T, (count, a, a), A = `left` (a, p), if E is `of_normal_rows`: E = s^1/2 F Z F^T, F F^T = L.
+
+        Z is symmetric and normal with variance 2 on the diagonal and 1 off it.
+        """
+        values, vectors = np.linalg.eigh(self.L)
+        F = left @ (float(self.s[0, 0]) ** 0.25 * vectors * np.sqrt(np.maximum(values, 0.0)))
+        Z = random.standard_normal((count, *self.L.shape))
+        half = F @ Z @ F.T
+        return np.asarray((half + half.swapaxes(1, 2)) / np.sqrt(2))
+
     def on(self, columns: NDArray[np.intp]) -> "PairLaw":
         block = np.ix_(columns, columns)
         return PairLaw(self.s[block], self.L[block])

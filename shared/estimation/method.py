@@ -146,7 +146,8 @@ class Diagnostics:
 
     Attributes:
         signal_to_noise: lambda_min(S_hat_xx), intercept partialled out, over the mechanism's own measure of noise:
-            lambda_max(V_xx) for noisy rows, the bound t on the noise for noisy moments.
+            lambda_max(V_xx) for noisy rows, the bound t on the noise for noisy moments. For mixed rows of keyed data
+            sets the least ratio of any combination's moment to a bound on the noise in that moment.
         root: the l of docs/design/estimation.md#measurement_error over features and target; None (infinite) without
             noise.
         feature_root: the same over the features alone: near 1 some direction is buried in noise.

@@ -106,7 +106,7 @@ class Pairs:
         if n - reach <= _FAR * self.asked and n + reach >= self.asked / _FAR:
             return None
         more = "" if self.counts.below is None else f", or else more than {self.counts.below:,}"
-        return f"{self.names[party]} holds about {n:,.0f} people{more}, and the study said {self.asked:,}"
+        return f"{self.names[party]} holds about {max(n, 0.0):,.0f} people{more}, and the study said {self.asked:,}"
 
     @property
     def subjects(self) -> int:
@@ -140,7 +140,7 @@ class Pairs:
         return np.asarray(n**2 * found)
 
     def require(self, columns: Places) -> None:
-        """Refuse a fit across parties of these columns that share too few subjects."""
+        """Refuse a fit across parties of these columns that share too few subjects, or of one that may hold none."""
         for i, j in combinations(np.unique(self.party[columns]).tolist(), 2):
             joint, error = self.counts.held[i, j], self.counts.errors[i, j]
             if joint < max(ENOUGH_SHARED * error, 2.0):
@@ -150,6 +150,16 @@ class Pairs:
                     f"how many people {self.names[i]} and {self.names[j]} share is too uncertain for a fit: about "
                     f"{max(joint, 0):,.0f}, give or take {2 * error:,.0f}",
                     remedy=f"{again} columns of one of them alone; or ask whether both write ids by the same rule.",
+                )
+        for i in np.unique(self.party[columns]).tolist():
+            own, error = self.counts.held[i, i], self.counts.errors[i, i]
+            if own < max(ENOUGH_SHARED * error, 2.0):
+                whom = f"people whom {self.names[i]} holds" if self.owner[i] == i else self.names[i]
+                raise NoOverlapError(
+                    f"the number of {whom} is too uncertain for a fit: about {max(own, 0):,.0f}, give or take "
+                    f"{2 * error:,.0f}",
+                    remedy="Ask describe for shares and means with their intervals, or use a release of more people or "
+                    "with a larger epsilon.",
                 )
 
 
@@ -187,6 +197,20 @@ class PairNoise(EntryNoise):
 
     def form_variance(self, form: Array) -> float:
         return float(self._covariances(form[None])[0, 0])
+
+    def drawn_rows(self, random: np.random.Generator, count: int) -> Array:
+        """Draws (count, 1 + m, 1 + m) of the errors of these moments about their means, if they are of noisy rows."""
+        pairs, parties = self.pairs, len(self.pairs.names)
+        whose, places = pairs.party[self.used], parties + self.used
+        rows = np.append(np.arange(parties), places)
+        columns = np.flatnonzero(pairs.centring[rows].any(axis=0))
+        E = pairs.noise.on(columns).drawn_rows(random, count, left=pairs.centring[rows][:, columns])
+        shared = np.maximum(pairs.counts.summed, 1.0)
+        found = np.zeros((count, 1 + len(whose), 1 + len(whose)))
+        found[:, 1:, 1:] = self.n / shared[np.ix_(whose, whose)] * E[:, parties:, parties:]
+        level = self.n / shared[whose, whose] * E[:, whose, parties + np.arange(len(whose))]
+        found[:, 0, 1:] = found[:, 1:, 0] = level
+        return found
 
     @property
     def gave_way(self) -> float:

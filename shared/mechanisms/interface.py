@@ -103,7 +103,11 @@ class Mechanism(ABC):
         """What makes a spec of this mechanism impossible, a sentence each; mechanisms add their own."""
         found = []
         if spec.keyed and not self.keyed:
-            found.append(f"{spec.mechanism} publishes something of every row, so its data sets are listed, not keyed")
+            found.append(
+                f"{spec.mechanism} publishes something of every row, so its data sets are listed, not keyed: leave "
+                "subjects out if all members hold the same people, and else choose a mechanism for people who differ "
+                "(docs/planning.md#choose-a-mechanism)"
+            )
         if (spec.buckets is not None) is not (self.keyed and self.interactive):
             found.append("buckets are for keyed data sets of moments, and only for them")
         if spec.bounds is not None and not self.interactive:

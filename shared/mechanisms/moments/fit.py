@@ -244,8 +244,7 @@ class MomentsFit(FitMethod):
     ) -> Iterator[str]:
         chosen, ratio = self.estimators[estimator], diagnostics.signal_to_noise
         if not determined:
-            varies, noise = np.diag(signal.centred.X), self.noise_level(system, signal)
-            still = [t for t, of in zip(system.terms[-len(varies) :], varies, strict=True) if of < noise]
+            still = self._still(system, signal)
             named = f" Hardly any person differs from the others in {', '.join(still)}." if still else ""
             yield (
                 "The noise outweighs the features in some direction: these coefficients mean nothing and get no "
@@ -258,6 +257,16 @@ class MomentsFit(FitMethod):
                 "rough. "
                 "Name fewer features, or use shrunken to predict."
             )
+
+    def _still(self, system: System, signal: Signal) -> list[str]:
+        # Terms that vary less than the noise may.
+        varies = np.diag(signal.centred.X)
+        noise = np.broadcast_to(self.noise_in_each(system, signal), varies.shape)
+        return [t for t, of, by in zip(system.terms[-len(varies) :], varies, noise, strict=True) if of < by]
+
+    def noise_in_each(self, system: System, signal: Signal) -> Array | float:
+        """How much each feature may vary by noise alone, (q,) or one number for all."""
+        return self.noise_level(system, signal)
 
 
 NOISY_MOMENTS = MomentsFit(ESTIMATORS, "ols", measure)
@@ -280,8 +289,38 @@ class KeyedFit(MomentsFit):
         # Every pair has a sample of its own, so residuals alone do not say how much they vary.
         return H @ _pair_noise(system).sampling(r.direction) @ H
 
+    def noise_level(self, system: System, signal: Signal) -> float:
+        # Errors of rows grow with the columns that they are between: small columns are as well known as large ones.
+        noise = _pair_noise(system)
+        if not signal.smallest > 0 or not noise.pairs.noise.of_normal_rows:  # NaN without features
+            return noise_bound(noise, signal.centred)
+        return signal.smallest * relative_bound(noise, signal.centred)
+
+    def noise_in_each(self, system: System, signal: Signal) -> Array | float:
+        noise, c = _pair_noise(system), signal.centred
+        if not noise.pairs.noise.of_normal_rows:
+            return noise_bound(noise, c)
+        draws = np.concatenate(list(_drawn(noise, noise.basis[:, :-1] @ c.centring.T)))
+        return np.asarray(np.quantile(np.abs(np.diagonal(draws, axis1=1, axis2=2)), 1 - FAILURE, axis=0))
+
 
 KEYED = KeyedFit(ESTIMATORS, "ols", measure)
+
+
+def relative_bound(noise: PairNoise, c: Centred) -> float:
+    """With probability 0.95 noise of rows changes no combination of the features by more than this part of its moment.
+
+    By Monte Carlo: the 0.95 quantile of the spectral norm of F^-1 K^T E K F^-T with X = F F^T, K as in `noise_bound`.
+    """
+    K = noise.basis[:, :-1] @ c.centring.T @ np.linalg.inv(np.linalg.cholesky(c.X)).T
+    return float(np.quantile(list(map(spectral_norms, _drawn(noise, K))), 1 - FAILURE))
+
+
+def _drawn(noise: PairNoise, K: Array) -> Iterator[Array]:
+    """Batches (count, q, q) of draws of K^T E K for noise of rows."""
+    random = np.random.default_rng(_SEED)
+    for _ in range(_BATCHES):
+        yield K.T @ noise.drawn_rows(random, _BATCH) @ K
 
 
 def _pair_noise(system: System) -> PairNoise:

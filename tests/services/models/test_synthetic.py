@@ -98,6 +98,16 @@ def test_noise_explains_its_part_of_the_distance() -> None:
     assert found.by_noise.min() > 0.01
 
 
+def test_sentence_says_what_noise_explains_and_that_few_rows_leave_more() -> None:
+    one, few, many = (synthesize(release(), rows).sentence for rows in (1, 3, 100_000))
+    assert one.startswith("In tables of two attributes this 1 row is ")
+    assert few.startswith("In tables of two attributes these 3 rows are ")
+    assert "; the noise of the release explains all but 4" in few
+    assert few.endswith(" Few rows leave more: endlessly many would leave 0.0%.")
+    assert "Few rows" not in many
+    assert synthesize(release(), 1, "stage").sentence == "1 row of stage, drawn from its released shares."
+
+
 def test_same_entropy_draws_the_same_rows_and_another_one_others() -> None:
     assert synthesize(release(), 50, entropy=3).columns == synthesize(release(), 50, entropy=3).columns
     assert synthesize(release(), 50, entropy=3).columns != synthesize(release(), 50, entropy=4).columns
@@ -145,6 +155,9 @@ def test_keyed_subjects_have_rows_and_are_said_to_be_shared() -> None:
         (2.5, None, RowCountError),
         (10_000_001, None, RowCountError),
         ("10", None, RowCountError),
+        (True, None, RowCountError),
+        (np.True_, None, RowCountError),
+        (10.0, None, RowCountError),
         (10, ["nowhere"], UnknownAttributeError),
         (10, ["stage", "stage"], FeaturesError),
         (10, [], FeaturesError),

@@ -184,6 +184,23 @@ def test_parties_that_hold_other_subjects_are_refused_as_agents_would(tmp_path: 
     assert "--subjects keyed" in refused.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("listed", "remedy"),
+    [
+        (("rmgm",), "or use --subjects keyed, with which lists may differ."),
+        (("rmgm", "dgm"), "with which lists may differ, and rmgm or moments in place of dgm."),
+    ],
+)
+def test_remedy_for_other_subjects_is_one_that_the_mechanisms_can_follow(
+    tmp_path: Path, listed: tuple[str, ...], remedy: str
+) -> None:
+    one, two = {"subject_id": "i", "a": "i"}, {"subject_id": "i", "y": "-i"}
+    wanted = _two_tables(tmp_path, one, two, start=5, listed=listed)
+    with pytest.raises(TableError) as refused:
+        prepare(wanted)
+    assert str(refused.value.remedy).endswith(remedy)
+
+
 def test_parties_of_keyed_subjects_keep_those_whom_not_all_hold(tmp_path: Path) -> None:
     """What the others hold counts for bounds and levels, and where a level is missing it costs a row of that party."""
     one = {"subject_id": "'%04d' % i", "a": "100 if i == 0 else i", "y": "'' if i == 1 else 2*i"}

@@ -134,6 +134,7 @@ HEAVY = {"attribute": "age", "weight": 2}
         ({"k": 1}, "k"),
         ({"k": 10_001}, "not exceed n"),
         ({"mechanism": "dgm", "k": 10}, "k belongs to rmgm"),
+        ({"mechanism": "dgm", "k": None, "subjects": "keyed"}, "listed, not keyed: leave subjects out if all"),
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": -1, "mechanism": "dgm", "k": None}, "epsilon"),
         ({"epsilon": 5e-324}, "epsilon"),

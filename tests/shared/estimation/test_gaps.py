@@ -135,6 +135,29 @@ def test_target_that_hardly_anybody_has_is_refused() -> None:
         fitted(release(share=0.999, noise=seeded_noise(4), epsilon=1.0)[0])
 
 
+@pytest.mark.parametrize("seed", [1, 3, 7])
+def test_counts_that_noise_leaves_below_none_stay_so_where_cells_are_missing(seed: int) -> None:
+    prepared, _, _ = release("x3", keyed=True, mechanism="rmgm", epsilon=1.0, noise=seeded_noise(seed), n=150)
+    assert prepared.pairs is not None
+    before, found = prepared.pairs.counts, without_gaps(prepared, ("x3",)).pairs
+    assert found is not None
+    assert before.held[0, 0] < 0
+    np.testing.assert_array_equal(found.counts.held[:3, :3], before.held)
+    np.testing.assert_array_equal(found.counts.errors[:3, :3], before.errors)
+    assert abs(found.counts.held[3, 3]) < 2 * found.counts.errors[3, 3] < 20_000
+    assert all(found.misjudged(place) is None for place in range(3))
+
+
+def test_fit_of_one_member_that_may_hold_nobody_is_refused_with_its_count() -> None:
+    prepared, _, _ = release("x3", keyed=True, mechanism="rmgm", epsilon=1.0, noise=seeded_noise(3), n=150)
+    for refused in (
+        lambda: fit_prepared(prepared, "x0", ["x1"]),
+        lambda: fit_prepared(prepared, "x0", estimator="constant"),
+    ):
+        with pytest.raises(NoOverlapError, match="the number of people whom p0 holds is too uncertain for a fit"):
+            refused()
+
+
 def test_target_whose_missing_cells_count_as_a_value_is_refused() -> None:
     prepared, _, _ = release("x3")
     blind = prepared.attributes[TARGET].model_copy(update={"missing": "midpoint"})

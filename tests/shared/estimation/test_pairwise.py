@@ -11,10 +11,12 @@ from benchmarks.keyed import people
 from benchmarks.release_law import Party, proposed, released, study_of, tables
 from commingle.services.analysis.covariance import pca
 from commingle.services.analysis.linear_models import two_stage
-from commingle.services.fit import fit_prepared
+from commingle.services.fit import Fit, fit_prepared
+from commingle.shared.documents.schema import BinaryAttribute, NumericAttribute
 from commingle.shared.documents.spec import ReleaseSpec
 from commingle.shared.documents.terms import AUTO, expected_kept
 from commingle.shared.errors import NoOverlapError, SpecError
+from commingle.shared.estimation.entry_noise import PairLaw
 from commingle.shared.estimation.pairwise import PairNoise, form_covariances, held, selections, suspicious
 from commingle.shared.estimation.prepared import PreparedMoments, bucket_counts
 from commingle.shared.estimation.system import build_system
@@ -238,6 +240,53 @@ def test_wrong_n_of_mixed_rows_is_noticed_and_intervals_hold(said: int) -> None:
         held.append((low <= SLOPES) & (high >= SLOPES))
         assert any(f"and the study said {said:,}" in warning for warning in fit.warnings)
     assert np.mean(held) >= 0.82  # 50 intervals of 95 %: fewer once in a thousand
+
+
+def test_errors_drawn_for_mixed_rows_have_the_covariances_of_their_law() -> None:
+    """40,000 draws: covariances within five standard errors."""
+    draw = np.random.default_rng(6)
+    root = draw.normal(size=(4, 4))
+    law = PairLaw.of_rows(root @ root.T, 50)
+    forms = draw.normal(size=(3, 4, 4))
+    forms += forms.swapaxes(1, 2)
+    E = law.drawn_rows(draw, 40_000, left=np.eye(4))
+    assert law.of_normal_rows
+    assert not PairLaw.of_entries(np.full((4, 4), 2.0)).of_normal_rows
+    assert np.allclose(E, E.swapaxes(1, 2))
+    found, said = np.cov(np.einsum("tab,cab->tc", forms, E)), law.covariances(forms)
+    variances = np.diag(said)
+    assert np.all(np.abs(found - said) <= 5 * np.sqrt((said**2 + np.outer(variances, variances)) / 40_000))
+
+
+def fit_of_unlike_columns(epsilon: float, bound: float, *, seed: int = 5) -> Fit:
+    """By a number of standard deviation 0.2 within that bound, and two levels, of mixed rows of keyed people."""
+    draw = np.random.default_rng(8)
+    attributes = (
+        NumericAttribute(name="x", lower=-bound, upper=bound),
+        BinaryAttribute(name="sex", levels=("f", "m")),
+        NumericAttribute(name="y", lower=-1, upper=1),
+    )
+    facts: dict[str, Any] = {"mechanism": "rmgm", "subjects": "keyed", "k": 200}
+    spec = proposed(study_of(attributes, (2, 1), 3000, epsilon, first_stage_share=None, **facts))
+    x, sex = np.clip(draw.normal(0, 0.2, 3000), -1, 1), draw.choice((-1.0, 1.0), 3000)
+    y = np.clip(0.5 * x + 0.1 * sex + draw.normal(0, 0.2, 3000), -1, 1)
+    encoded = np.column_stack([x / bound, sex, y])
+    return fit_prepared(released(spec, tables(encoded, (2, 1), 0.8, draw), seeded_noise(seed)), "y")
+
+
+@pytest.mark.parametrize("bound", [1.0, 5.0])
+def test_small_columns_of_mixed_rows_with_little_noise_are_known_as_well_as_large_ones(bound: float) -> None:
+    fit = fit_of_unlike_columns(1e4, bound)
+    ratio = fit.diagnostics.signal_to_noise
+    assert ratio is not None
+    assert ratio == pytest.approx(np.sqrt(200) / (2 * np.sqrt(2)), rel=0.3)  # a norm near 2 (q / k)^1/2 of 2 features
+    assert not any("combination of the features" in warning for warning in fit.warnings)
+
+
+def test_small_column_of_mixed_rows_that_drowns_in_noise_is_warned_of_and_named() -> None:
+    few, none = fit_of_unlike_columns(10.0, 20.0, seed=4), fit_of_unlike_columns(10.0, 20.0, seed=1)
+    assert any("varies only 0.339 times as much as the noise may" in warning for warning in few.warnings)
+    assert any("Hardly any person differs from the others in x. Name" in warning for warning in none.warnings)
 
 
 def test_n_of_more_buckets_than_can_be_exchanged_is_refused_before_anybody_is_asked() -> None:
