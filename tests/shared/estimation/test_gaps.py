@@ -1,6 +1,7 @@
 """Fits where cells are missing: of those who have the target, by what is published alone."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,12 +151,10 @@ def test_counts_that_noise_leaves_below_none_stay_so_where_cells_are_missing(see
 
 def test_fit_of_one_member_that_may_hold_nobody_is_refused_with_its_count() -> None:
     prepared, _, _ = release("x3", keyed=True, mechanism="rmgm", epsilon=1.0, noise=seeded_noise(3), n=150)
-    for refused in (
-        lambda: fit_prepared(prepared, "x0", ["x1"]),
-        lambda: fit_prepared(prepared, "x0", estimator="constant"),
-    ):
+    asked: list[dict[str, Any]] = [{"features": ["x1"]}, {"estimator": "constant"}]
+    for each in asked:
         with pytest.raises(NoOverlapError, match="the number of people whom p0 holds is too uncertain for a fit"):
-            refused()
+            fit_prepared(prepared, "x0", **each)
 
 
 def test_target_whose_missing_cells_count_as_a_value_is_refused() -> None:
