@@ -25,7 +25,14 @@ from commingle.shared.runtime.pages.doors import LinkDoor, Session
 from commingle.shared.runtime.server import Application, Served, listen, serving
 from commingle.shared.runtime.settings import system_clock
 from tests.world.consortium import BY_HAND, Consortium, consortium_of, strictly
-from tests.world.released import COORDINATOR, ServingCoordinator, published_survival, published_tables
+from tests.world.released import (
+    COORDINATOR,
+    ServingCoordinator,
+    published_numbers,
+    published_regions,
+    published_survival,
+    published_tables,
+)
 from tests.world.transport import InProcess, pool_of_threads
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -45,6 +52,13 @@ CONTRASTS = """() => {
     const [a, b] = [light(parse(getComputedStyle(e).color).slice(0, 3)), light(ground(e))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     return [ratio, e.className || e.tagName, e.textContent.slice(0, 40)]; });
+}"""
+OVERLAPS = """() => {
+  const texts = [...document.querySelectorAll('svg text')].map(e => [e.textContent, e.getBoundingClientRect()]);
+  const apart = (a, b) =>
+    a.left >= b.right - 1 || b.left >= a.right - 1 || a.top >= b.bottom - 3 || b.top >= a.bottom - 3;
+  return texts.flatMap(([one, a], i) =>
+    texts.slice(i + 1).filter(([, b]) => !apart(a, b)).map(([two]) => `${one}, ${two}`));
 }"""
 PICTURES = os.environ.get("COMMINGLE_PICTURES", "")  # a folder for pictures of every page, to be looked at
 STATED: dict[str, Any] = {
@@ -117,7 +131,14 @@ def learned() -> dict[str, tuple[Any, tuple[str, ...]]]:
         "/synthesize?rows=50",
     )
     others = tuple(f"/releases/{survival[0]}{one}" for one in curves)
-    return {"learner": (tables, pages), "survival": (survival, others)}
+    numbers, regions = published_numbers(), published_regions()
+    levels = ("", "/describe?by=Höchster Wohnsitz", "/table?row=Höchster Wohnsitz&column=died", "/glm")
+    return {
+        "learner": (tables, pages),
+        "survival": (survival, others),
+        "numbers": (numbers, tuple(f"/releases/{numbers[0]}{one}" for one in ("", "/fit", "/glm"))),
+        "regions": (regions, tuple(f"/releases/{regions[0]}{one}" for one in levels)),
+    }
 
 
 def learner(served: list[Served], what: tuple[Any, tuple[str, ...]]) -> tuple[str, str, tuple[str, ...]]:
@@ -139,6 +160,7 @@ def faults_of(page: Page, address: str) -> Iterator[str]:
     wide = "[...document.querySelectorAll('.many')].filter(e => e.scrollWidth > e.parentElement.clientWidth).length"
     if page.evaluate(wide):
         yield f"{address} has a table that scrolls sideways at {window}"
+    yield from (f"{address}: {both} overlap at {window}" for both in page.evaluate(OVERLAPS))
     if page.viewport_size == {"width": WIDTHS[-1], "height": HEIGHT}:
         for ratio, which, text in page.evaluate(CONTRASTS):
             if ratio < LEAST_CONTRAST:
@@ -169,3 +191,15 @@ def test_every_page_fits_can_be_read_and_has_no_fault_in_the_browser(tmp_path: P
                         page.screenshot(path=f"{PICTURES}/{name}-{number}-{mode}-{width}.png", full_page=True)
     # a page that is refused is reported by the browser itself
     assert [one for one in found if "the server responded with a status of" not in one] == []
+
+
+def test_level_of_one_attribute_is_not_asked_of_another(tmp_path: Path) -> None:
+    with services(tmp_path) as known, browser() as chromium:
+        address, way_in, pages = known["learner"]
+        page = opened(chromium, way_in, [])
+        page.goto(f"{address}{pages[1]}/table?row=readmitted&column=stage&event=i&reference=yes")
+        page.get_by_label("by their shares of").select_option("smoker")
+        assert [page.locator(f"select[name={name}]").input_value() for name in ("event", "reference")] == ["", "yes"]
+        page.get_by_label("Compare the levels of").select_option("stage")
+        page.get_by_role("button", name="Ask").click()
+        page.get_by_role("heading", name="stage by smoker").wait_for()

@@ -192,6 +192,18 @@ def published_numbers(n: int = 500) -> tuple[str, ReleaseFiles]:
 
 
 @cache
+def published_regions(n: int = 3000) -> tuple[str, ReleaseFiles]:
+    """The id and the three files of moments of three regions with long names, and of three other attributes."""
+    draw = np.random.default_rng(15)
+    regions = tuple(f"Kreis {name} an der großen Öresjö im Tal" for name in "ABC")
+    region = CategoricalAttribute(name="Höchster Wohnsitz", levels=regions)
+    others = tuple(BinaryAttribute(name=name, levels=("no", "yes")) for name in ("died", "smoker", "readmitted"))
+    attributes: tuple[BinaryAttribute | CategoricalAttribute, ...] = (region, *others)
+    cells = {a.name: np.array(a.levels)[draw.choice(len(a.levels), n)].tolist() for a in attributes}
+    return _of_cells("regions", attributes, cells)
+
+
+@cache
 def published_survival(n: int = 3000) -> tuple[str, ReleaseFiles]:
     """The id and the three files of moments of months until the end by whether it was death, and of a stage."""
     draw = np.random.default_rng(12)

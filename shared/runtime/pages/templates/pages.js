@@ -17,6 +17,11 @@ for (const label of document.querySelectorAll("select[data-excludes]")) {
   exclude();
 }
 
+// a level belongs to one attribute
+for (const attribute of document.querySelectorAll("select[data-resets]")) {
+  attribute.addEventListener("change", () => { attribute.form.elements[attribute.dataset.resets].value = ""; });
+}
+
 // what goes on is shown as it goes on: the same page is asked for again, and only what changed is replaced
 const live = document.querySelector("[data-live]");
 const stale = document.querySelector("[data-stale]");
