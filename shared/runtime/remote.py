@@ -377,8 +377,8 @@ def _problem_of(response: httpx.Response, where: str, *, own: bool) -> Exception
         document = response.json()
     except (ValueError, RecursionError):
         document = None
-    code = str(document.get("type", "")).removeprefix(PROBLEM_TYPE) if isinstance(document, dict) else ""
-    nowhere = response.status_code == HTTPStatus.NOT_FOUND and not _CODE.fullmatch(code)  # of another kind of service
+    kind = str(document.get("type", "")) if isinstance(document, dict) else ""
+    nowhere = response.status_code == HTTPStatus.NOT_FOUND and not kind.startswith(PROBLEM_TYPE)  # another service
     if not isinstance(document, dict) or "detail" not in document or nowhere:
         why = document.get("error") if isinstance(document, dict) else None  # RFC 6749, 5.2
         told = f". It says: {quoted(why)}" if isinstance(why, str) else ""
@@ -386,7 +386,7 @@ def _problem_of(response: httpx.Response, where: str, *, own: bool) -> Exception
             f"{where} answered HTTP {response.status_code} without a problem document{told}",
             remedy="Check that the address is a Commingle service and that no proxy answers in its place.",
         )
-    said = str(document["detail"])
+    said, code = str(document["detail"]), kind.removeprefix(PROBLEM_TYPE)
     problem = code if _CODE.fullmatch(code) else "unknown"
     return RemoteProblemError(
         said if own else f"{where} refused ({problem}). It says: {quoted(said)}",
