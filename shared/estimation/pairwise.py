@@ -28,6 +28,7 @@ from commingle.shared.estimation.entry_noise import Array, EntryNoise, PairLaw
 
 Places = NDArray[np.intp]
 ENOUGH_SHARED = 4.0  # a fit across two parties needs a joint count of so many standard errors
+_LEAST = 2.0  # people of a fit
 _FAR, _SURE = 1.5, 3.0  # a count so many times off, beyond so many standard errors, shows a wrong n
 
 
@@ -140,10 +141,10 @@ class Pairs:
         return np.asarray(n**2 * found)
 
     def require(self, columns: Places) -> None:
-        """Refuse a fit across parties of these columns that share too few subjects, or of one that may hold none."""
+        """Refuse a fit across parties of these columns that share too few subjects, or of one that noise leaves none."""
         for i, j in combinations(np.unique(self.party[columns]).tolist(), 2):
             joint, error = self.counts.held[i, j], self.counts.errors[i, j]
-            if joint < max(ENOUGH_SHARED * error, 2.0):
+            if joint < max(ENOUGH_SHARED * error, _LEAST):
                 wrong = self.misjudged(i) or self.misjudged(j)
                 again = f"Propose it again with the right n: {wrong}. Or fit" if wrong else "Fit"
                 raise NoOverlapError(
@@ -153,7 +154,7 @@ class Pairs:
                 )
         for i in np.unique(self.party[columns]).tolist():
             own, error = self.counts.held[i, i], self.counts.errors[i, i]
-            if own < max(ENOUGH_SHARED * error, 2.0):
+            if own < _LEAST:
                 whom = f"people whom {self.names[i]} holds" if self.owner[i] == i else self.names[i]
                 raise NoOverlapError(
                     f"the number of {whom} is too uncertain for a fit: about {max(own, 0):,.0f}, give or take "
