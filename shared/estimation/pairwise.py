@@ -141,7 +141,7 @@ class Pairs:
         return np.asarray(n**2 * found)
 
     def require(self, columns: Places) -> None:
-        """Refuse a fit across parties of these columns that share too few subjects, or of one that noise leaves none."""
+        """Refuse a fit across parties of these columns that share too few subjects, or of one left with none."""
         for i, j in combinations(np.unique(self.party[columns]).tolist(), 2):
             joint, error = self.counts.held[i, j], self.counts.errors[i, j]
             if joint < max(ENOUGH_SHARED * error, _LEAST):
