@@ -193,9 +193,10 @@ def test_every_page_fits_can_be_read_and_has_no_fault_in_the_browser(tmp_path: P
     assert [one for one in found if "the server responded with a status of" not in one] == []
 
 
-def test_level_of_one_attribute_is_not_asked_of_another(tmp_path: Path) -> None:
-    with services(tmp_path) as known, browser() as chromium:
-        address, way_in, pages = known["learner"]
+def test_level_of_one_attribute_is_not_asked_of_another() -> None:
+    served: list[Served] = []
+    address, way_in, pages = learner(served, learned()["learner"])
+    with serving(served), browser() as chromium:
         page = opened(chromium, way_in, [])
         page.goto(f"{address}{pages[1]}/table?row=readmitted&column=stage&event=i&reference=yes")
         page.get_by_label("by their shares of").select_option("smoker")

@@ -117,7 +117,7 @@ install_problems(app, {})
 @app.get("/boom")
 def boom() -> None:
     two_lines = chr(10).join(["one line", "another"])
-    logging.getLogger("a.library").warning(two_lines, exc_info=RuntimeError("SENTINEL of a patient"))
+    logging.getLogger("some library").warning(two_lines, exc_info=RuntimeError("SENTINEL of a patient"))
     raise RuntimeError("SENTINEL of a patient")
 
 configure_logging(service="test")
@@ -141,7 +141,7 @@ def test_service_announces_its_address_serves_logs_no_message_of_a_fault_and_sto
     assert status == 500
     said = {each["event"]: each for each in map(json.loads, log.splitlines())}
     assert said["unexpected fault"]["level"] == "error"
-    assert said[chr(10).join(["one line", "another"])]["library"] == "a.library"
+    assert said[chr(10).join(["one line", "another"])]["library"] == "some library"
     assert "SENTINEL" not in log
     assert process.returncode in (0, -15)
 
